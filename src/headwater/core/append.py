@@ -1,0 +1,107 @@
+"""May this append happen, and what does it add. PROTOCOL §5.2, §5.2.1, §5.3.
+
+Order of the checks: closed, content type, producer, Stream-Seq, then the body itself.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.core import jsonmode, producer
+from headwater.core.commands import Append
+from headwater.core.errors import (
+    ContentTypeMismatch,
+    InvalidRequest,
+    SequenceRegression,
+    StreamClosed,
+)
+from headwater.core.producer import ProducerClaim, ProducerMark
+from headwater.core.stream import StreamState, WriterChanges
+from headwater.core.types import Position, TimestampMs
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """The answer to an append that is in the stream."""
+
+    tail: Position
+    closed: bool
+    repeat: bool
+    """This very request had been accepted before."""
+    added: bool
+    """Data was added: neither a repeat nor a mere close."""
+    producer: ProducerMark | None
+    """The highest batch accepted from the producer, when the request named one."""
+
+
+def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
+    """Return the messages to add (none for a close), or None when it is a repeat."""
+    if state.closed:
+        return _judge_closed(state, command)
+    if command.body and command.content_type is not None:
+        received = jsonmode.media_type(command.content_type)
+        expected = jsonmode.media_type(state.content_type)
+        if received != expected:
+            raise ContentTypeMismatch(expected=expected, received=received)
+    if command.producer is not None:
+        if not producer.judge(state.producers.get(command.producer.id), command.producer):
+            return None
+        producer.check_room(state.producers, command.producer)
+    check_stream_seq(state, command.stream_seq)
+    if not command.body:
+        return []
+    if not state.json:
+        return [command.body]
+    messages = jsonmode.flatten(command.body)
+    if not messages:
+        raise InvalidRequest("an append needs at least one message; the JSON array is empty")
+    return messages
+
+
+def _judge_closed(state: StreamState, command: Append) -> None:
+    """Only a repeat of what closed the stream is still welcome."""
+    if command.producer is not None:
+        if command.producer == state.closed_by:
+            return
+    elif command.close and not command.body:
+        return
+    raise StreamClosed(state.tail)
+
+
+def check_stream_seq(state: StreamState, stream_seq: str | None) -> None:
+    """`Stream-Seq` is per stream and compared bytewise (code point order is UTF-8 byte order)."""
+    last = state.stream_seq
+    if stream_seq is not None and last is not None and stream_seq <= last:
+        raise SequenceRegression(last=last, received=stream_seq)
+
+
+def note_writer(
+    state: StreamState,
+    changes: WriterChanges,
+    at_ms: TimestampMs,
+    *,
+    claim: ProducerClaim | None,
+    stream_seq: str | None,
+    close: bool,
+) -> None:
+    """Record who wrote, in the state and in what the run will say about it."""
+    if claim is not None:
+        producer.remember(state.producers, claim, at_ms)
+        changes.producers.pop(claim.id, None)
+        changes.producers[claim.id] = state.producers[claim.id]
+    if stream_seq is not None:
+        state.stream_seq = changes.stream_seq = stream_seq
+    if close:
+        state.closed = changes.closed = True
+        state.closed_by = changes.closed_by = claim
+    state.touch(at_ms)
+
+
+def acknowledge(
+    state: StreamState, claim: ProducerClaim | None, *, repeat: bool, added: bool
+) -> Appended:
+    """The answer as of now."""
+    mark = None
+    if claim is not None:
+        known = state.producers[claim.id]
+        mark = ProducerMark(known.epoch, known.seq, known.at_ms)
+    return Appended(state.tail, state.closed, repeat, added, mark)

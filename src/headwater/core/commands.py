@@ -1,0 +1,94 @@
+"""Everything that can change a stream, as values with a byte encoding.
+
+The same commands in the same order give the same state on every machine, so whatever varies
+(time, new ids, random choices) is a field. The encoding is MessagePack arrays tagged by kind;
+fields are only ever added at the end, with a default. PROTOCOL §5, Ursula: create.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.core.producer import ProducerClaim
+from headwater.core.types import Position, TimestampMs
+
+
+class _Command(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
+    bucket: str
+    name: str
+    at_ms: TimestampMs
+
+    @property
+    def key(self) -> str:
+        return f"{self.bucket}/{self.name}"
+
+
+class ForkClaim(msgspec.Struct, frozen=True, array_like=True):
+    """Where a new stream branches off."""
+
+    bucket: str
+    name: str
+    at: Position | None = None
+    """None means the source's tail."""
+    sub_offset: int = 0
+    """Messages (JSON) or bytes past `at`, inside one append. PROTOCOL §4.2."""
+
+
+class Create(_Command, frozen=True, tag="create"):
+    """Make a stream, or confirm that it is there with this configuration."""
+
+    content_type: str | None = None
+    body: bytes = b""
+    closed: bool = False
+    ttl_s: int | None = None
+    expires_at_ms: TimestampMs | None = None
+    ttl_from_access: bool = True
+    stream_seq: str | None = None
+    producer: ProducerClaim | None = None
+    fork: ForkClaim | None = None
+    attributes: bytes | None = None
+
+
+class Append(_Command, frozen=True, tag="append"):
+    """Add one body, close the stream, or both at once."""
+
+    content_type: str | None = None
+    body: bytes = b""
+    close: bool = False
+    producer: ProducerClaim | None = None
+    stream_seq: str | None = None
+
+
+class Delete(_Command, frozen=True, tag="delete"):
+    """Remove a stream; keep its data while forks read it."""
+
+
+class Touch(_Command, frozen=True, tag="touch"):
+    """Renew a sliding TTL on disk: somebody read the stream at `at_ms`."""
+
+
+class Expire(_Command, frozen=True, tag="expire"):
+    """Remove a stream if its lifetime has ended by `at_ms`."""
+
+
+class SaveDocument(_Command, frozen=True, tag="document"):
+    """Store one document of the server's own (a subscription, a key), or drop it when None.
+
+    `bucket` is the collection, `name` the document within it.
+    """
+
+    value: bytes | None = None
+
+
+Command = Create | Append | Delete | Touch | Expire | SaveDocument
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Command)
+
+
+def encode(command: Command) -> bytes:
+    return _encoder.encode(command)
+
+
+def decode(data: bytes) -> Command:
+    return _decoder.decode(data)

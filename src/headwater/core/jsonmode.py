@@ -1,0 +1,44 @@
+"""JSON mode: validate a body and flatten it into messages, never rewriting a byte of them.
+
+PROTOCOL §9.1. A top-level array is flattened exactly one level. Messages keep the text they were
+sent with, so numbers, key order and duplicate keys survive.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from headwater.core.errors import InvalidRequest
+
+JSON_MEDIA_TYPE = "application/json"
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+
+_WHITESPACE = b" \t\r\n"
+# Raw checks the whole grammar without building values or judging the size of numbers, but not
+# that strings are UTF-8: hence the decode of the whole body beside it.
+_ONE = msgspec.json.Decoder(msgspec.Raw)
+_MANY = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+@lru_cache(maxsize=1024)
+def media_type(content_type: str) -> str:
+    """The media type without parameters, in lower case: what content types are compared by."""
+    return content_type.split(";", 1)[0].strip().lower()
+
+
+def flatten(body: bytes) -> list[bytes]:
+    """Return the messages of `body`; an empty list for `[]`. Raises InvalidRequest."""
+    try:
+        body.decode()
+        if body[:1] in (b"{", b'"'):
+            _ONE.decode(body)
+            return [body.rstrip(_WHITESPACE)]
+        stripped = body.strip(_WHITESPACE)
+        if stripped[:1] == b"[":
+            return [bytes(raw).strip(_WHITESPACE) for raw in _MANY.decode(stripped)]
+        _ONE.decode(stripped)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+    return [stripped]

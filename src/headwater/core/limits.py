@@ -1,0 +1,30 @@
+"""Every limit that the protocols or the storage format fix. What operators tune is in settings."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+RECORD_BODY_BYTES_MAX = MIB - 64 * KIB
+"""A longer message becomes several records, so that each still fits an S2 record of 1 MiB."""
+
+BUCKET_NAME_BYTES_MAX = 64
+STREAM_NAME_BYTES_MAX = 512
+CONTENT_TYPE_BYTES_MAX = 256
+STREAM_SEQ_BYTES_MAX = 1 * KIB
+PRODUCER_ID_BYTES_MAX = 1 * KIB
+
+PRODUCER_NUMBER_MAX = 2**53 - 1
+"""Largest epoch or sequence: what every JSON number can carry. PROTOCOL §5.2.1."""
+
+PRODUCERS_KEPT_MAX = 10_000
+PRODUCERS_HARD_MAX = 100_000
+PRODUCER_IDLE_MS_MAX = 7 * 24 * 3600 * 1000
+PRODUCER_IDLE_MS_MIN = 3600 * 1000
+"""A producer heard of within the last hour is never forgotten, whatever the count."""
+
+LIFETIME_MS_MAX = 2**53 - 1
+"""Times beyond this mean "never"; it keeps deadlines inside what every client can represent."""
+
+TTL_TOUCH_FRACTION = 4
+"""A renewed TTL is written to disk once a quarter of it has passed since the last write."""

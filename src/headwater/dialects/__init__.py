@@ -1,0 +1,1 @@
+"""One folder per HTTP API: parse, one engine call, render."""

@@ -1,0 +1,127 @@
+"""One table from error class to response, for the Durable Streams protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headwater.core.errors import (
+    ContentTypeMismatch,
+    Corruption,
+    DiskFull,
+    ForkRefused,
+    HeadwaterError,
+    InvalidOffset,
+    InvalidRequest,
+    OffsetTrimmed,
+    Overloaded,
+    ProducerFenced,
+    ProducerGap,
+    ReadOnly,
+    SequenceRegression,
+    StorageFailed,
+    StreamClosed,
+    StreamExists,
+    StreamGone,
+    StreamNotFound,
+    TooManyRequests,
+)
+from headwater.dialects.common import NO_STORE, error_body
+from headwater.wire import offsets
+from headwater.wire.http import Header, HeaderBlock, Response
+
+Renderer = Callable[[Any, HeaderBlock], Response]
+
+
+def _response(
+    status: int, code: str, message: str, base: HeaderBlock, *headers: Header
+) -> Response:
+    return Response(
+        status,
+        [(b"content-type", b"application/json"), *headers, NO_STORE],
+        error_body(code, message),
+        base=base,
+    )
+
+
+def _plain(status: int, code: str, *headers: Header) -> Renderer:
+    def render(error: HeadwaterError, base: HeaderBlock) -> Response:
+        return _response(status, code, str(error), base, *headers)
+
+    return render
+
+
+def _closed(error: StreamClosed, base: HeaderBlock) -> Response:
+    return _response(
+        409,
+        "stream_closed",
+        str(error),
+        base,
+        (b"stream-closed", b"true"),
+        (b"stream-next-offset", offsets.render(error.tail)),
+    )
+
+
+def _fenced(error: ProducerFenced, base: HeaderBlock) -> Response:
+    current = (b"producer-epoch", b"%d" % error.current)
+    return _response(403, "producer_fenced", str(error), base, current)
+
+
+def _gap(error: ProducerGap, base: HeaderBlock) -> Response:
+    return _response(
+        409,
+        "producer_gap",
+        str(error),
+        base,
+        (b"producer-expected-seq", b"%d" % error.expected),
+        (b"producer-received-seq", b"%d" % error.received),
+    )
+
+
+def _invalid_offset(error: InvalidOffset, base: HeaderBlock) -> Response:
+    tail = error.tail
+    headers = [] if tail is None else [(b"stream-next-offset", offsets.render(tail))]
+    return _response(400, "invalid_offset", str(error), base, *headers)
+
+
+def _trimmed(error: OffsetTrimmed, base: HeaderBlock) -> Response:
+    first = (b"stream-next-offset", offsets.render(error.first))
+    return _response(410, "offset_trimmed", str(error), base, first)
+
+
+def _too_many(error: TooManyRequests, base: HeaderBlock) -> Response:
+    retry = (b"retry-after", b"%d" % error.retry_after_s)
+    return _response(429, "too_many_requests", str(error), base, retry)
+
+
+def _corruption(error: Corruption, base: HeaderBlock) -> Response:
+    # The message names internal ids: it goes to the log, not to the client.
+    return _response(500, "corruption", "stored data failed its checks; see the log", base)
+
+
+_RETRY_SOON = (b"retry-after", b"1")
+
+RENDERERS: dict[type[HeadwaterError], Renderer] = {
+    StreamClosed: _closed,  # PROTOCOL §5.2, precedence 1
+    ContentTypeMismatch: _plain(409, "content_type_mismatch"),
+    SequenceRegression: _plain(409, "sequence_regression"),
+    ProducerFenced: _fenced,
+    ProducerGap: _gap,
+    InvalidRequest: _plain(400, "invalid_request"),
+    InvalidOffset: _invalid_offset,
+    OffsetTrimmed: _trimmed,
+    StreamNotFound: _plain(404, "stream_not_found"),
+    StreamGone: _plain(410, "stream_gone"),
+    StreamExists: _plain(409, "stream_exists"),
+    ForkRefused: _plain(409, "fork_refused"),
+    TooManyRequests: _too_many,
+    Overloaded: _plain(503, "overloaded", _RETRY_SOON),
+    ReadOnly: _plain(405, "read_only", (b"allow", b"GET, HEAD, OPTIONS")),
+    DiskFull: _plain(507, "disk_full"),
+    StorageFailed: _plain(503, "storage_failed"),
+    Corruption: _corruption,
+}
+
+
+def render_error(error: HeadwaterError, base: HeaderBlock) -> Response:
+    return RENDERERS[type(error)](error, base)

@@ -1,0 +1,297 @@
+"""Live reads: long-poll and SSE. PROTOCOL §5.7, §5.8.
+
+No task per reader: an engine wake-up calls each follower, and what one of them rendered serves all
+that stand at the same place. A slow reader is left alone until it has drained, then it reads on
+from the store: it never grows a buffer and never skips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from headwater.core import jsonmode
+from headwater.core.errors import HeadwaterError, StreamGone, StreamNotFound
+from headwater.core.limits import KIB
+from headwater.core.pending import Pending
+from headwater.core.types import Position
+from headwater.engine.clock import Timer
+from headwater.engine.engine import Engine
+from headwater.engine.shard import Stream
+from headwater.wire import cursors, offsets, sse
+from headwater.wire.http import BodyWriter, Response
+
+EVENT_BYTES = 256 * KIB
+"""Body bytes of one SSE data event, unless a single message is larger."""
+TICK_S = 1.0
+
+
+class LongPoll:
+    """One waiting reader. Completes `answer` with data, with the timeout, or with an error."""
+
+    __slots__ = ("_engine", "_render", "_stream", "_timer", "answer", "position")
+
+    def __init__(
+        self,
+        engine: Engine,
+        stream: Stream,
+        position: Position,
+        timeout_s: float,
+        render: Callable[[Stream, Position, bool], Response],
+    ) -> None:
+        """`render` is called with True when the time is up and there is nothing to tell."""
+        self.position = position
+        self.answer: Pending[Response] = Pending()
+        self.answer.on_cancel(self._stop)
+        self._engine = engine
+        self._stream = stream
+        self._render = render
+        self._timer: Timer = engine.clock.call_later(timeout_s, self._timed_out)
+        engine.follow(stream, self._woken)
+
+    def _stop(self) -> None:
+        self._timer.cancel()
+        self._engine.unfollow(self._stream, self._woken)
+
+    def _woken(self, stream: Stream, _: dict[Any, Any]) -> None:
+        ended = stream.gone or stream.state.deleted
+        if not ended and stream.tail == self.position and not stream.tail_closed:
+            return
+        self._stop()
+        if ended:
+            self.answer.fail(end_of(stream))
+        else:
+            self._complete(timed_out=False)
+
+    def _timed_out(self) -> None:
+        self._stop()
+        self._complete(timed_out=True)
+
+    def _complete(self, *, timed_out: bool) -> None:
+        try:
+            self.answer.resolve(self._render(self._stream, self.position, timed_out))
+        except HeadwaterError as error:
+            self.answer.fail(error)
+
+
+def end_of(stream: Stream) -> HeadwaterError:
+    """Why a live stream is not there any more."""
+    name = stream.state.name
+    return StreamNotFound(name) if stream.gone else StreamGone(name)
+
+
+class _Event(NamedTuple):
+    """Rendered bytes, and where they take the reader."""
+
+    data: bytes
+    end: Position
+    at_tail: bool
+    closed: bool
+
+
+class SseFeed:
+    """What all SSE readers of one dialect share: rendering, heartbeats, recycling."""
+
+    def __init__(self, engine: Engine, *, heartbeat_s: float, recycle_s: float) -> None:
+        self.engine = engine
+        self._heartbeat_ticks = max(1, round(heartbeat_s / TICK_S))
+        self._recycle_s = recycle_s
+        self._slots: list[set[SseFollower]] = [set() for _ in range(self._heartbeat_ticks)]
+        self._tick_number = 0
+        self._ticking = False
+
+    def add(self, follower: SseFollower) -> None:
+        follower.slot = self._tick_number % self._heartbeat_ticks
+        self._slots[follower.slot].add(follower)
+        if not self._ticking:
+            self._ticking = True
+            self.engine.clock.call_later(TICK_S, self._tick)
+
+    def remove(self, follower: SseFollower) -> None:
+        self._slots[follower.slot].discard(follower)
+
+    def _tick(self) -> None:
+        """Once a second, one slot: a heartbeat for each reader in it, or the end of its turn."""
+        self._tick_number += 1
+        now = self.engine.clock.monotonic_s()
+        for follower in tuple(self._slots[self._tick_number % self._heartbeat_ticks]):
+            if now - follower.started_s >= self._recycle_s:
+                follower.finish()
+            else:
+                follower.beat()
+        if any(self._slots):
+            self.engine.clock.call_later(TICK_S, self._tick)
+        else:
+            self._ticking = False
+
+    def cursor(self, client: int | None) -> int:
+        clock = self.engine.clock
+        return cursors.following(client, clock.now_ms(), clock.random_fraction())
+
+    def render(self, stream: Stream, position: Position, cursor: int) -> _Event:
+        """The events that take a reader on from `position`: data, then control."""
+        found = self.engine.read_now(stream, position, EVENT_BYTES)
+        end, at_tail, closed = found.end, found.at_tail, found.closed
+        data = b""
+        if found.size or found.end != position:
+            payload = b"".join(found.body())
+            if found.json:
+                data = sse.data_event(payload)
+            elif not is_text(stream):
+                data = sse.base64_event(payload)
+            else:
+                payload, end = self._whole_characters(stream, position, payload, found.end, closed)
+                at_tail, closed = at_tail and end == found.end, closed and end == found.end
+                if end == position:
+                    return _Event(b"", position, False, False)
+                data = sse.data_event(payload)
+        control = sse.control_event(
+            offsets.render(end),
+            cursor=None if closed else cursor,
+            up_to_date=at_tail,
+            closed=closed,
+        )
+        return _Event(data + control, end, at_tail, closed)
+
+    def _whole_characters(
+        self, stream: Stream, start: Position, payload: bytes, end: Position, closed: bool
+    ) -> tuple[bytes, Position]:
+        """Text that ends between characters, at a place that has an offset.
+
+        A character split over two appends would reach an event stream as two broken ones. So what
+        comes after the last offset that is also the end of a character waits for the next append.
+        """
+        if sse.incomplete_tail(payload) and not closed:
+            payload, end = self._last_whole(stream, start, payload, end)
+        try:
+            payload.decode()
+        except UnicodeDecodeError:
+            payload = payload.decode("utf-8", "replace").encode()
+        return payload, end
+
+    def _last_whole(
+        self, stream: Stream, start: Position, payload: bytes, end: Position
+    ) -> tuple[bytes, Position]:
+        size, best, at = 0, start, start
+        best_size = 0
+        while at.seq < end.seq:
+            message = self.engine.read_now(stream, at, 1)
+            at, size = message.end, size + message.size
+            if not sse.incomplete_tail(payload[:size]):
+                best, best_size = at, size
+        if best == start and end.seq < stream.tail.seq:
+            # Not at the tail: the rest of the character may be in what follows.
+            more = self.engine.read_now(stream, start, 2 * max(len(payload), EVENT_BYTES))
+            if more.end != end:
+                return b"".join(more.body()), more.end
+        return payload[:best_size], best
+
+
+class SseFollower:
+    """One SSE reader."""
+
+    __slots__ = (
+        "_cursor",
+        "_done",
+        "_feed",
+        "_paused",
+        "_position",
+        "_stream",
+        "_writer",
+        "slot",
+        "started_s",
+    )
+
+    def __init__(
+        self, feed: SseFeed, stream: Stream, position: Position, client_cursor: int | None
+    ) -> None:
+        self.slot = 0
+        self.started_s = feed.engine.clock.monotonic_s()
+        self._feed = feed
+        self._stream = stream
+        self._position = position
+        self._cursor = feed.cursor(client_cursor)
+        """The least cursor this reader may be given: never behind what it sent."""
+        self._writer: BodyWriter | None = None
+        self._paused = False
+        self._done = False
+
+    def start(self, writer: BodyWriter) -> None:
+        self._writer = writer
+        writer.on_drain = self._drained
+        writer.on_close = self._closed
+        self._feed.add(self)
+        self._feed.engine.follow(self._stream, self.woken)
+        self._pump(self._stream, {}, first=True)
+
+    def beat(self) -> None:
+        """Show that the connection lives, and renew a sliding TTL: somebody still reads."""
+        self._feed.engine.touch(self._stream)
+        if self._writer is not None and not self._paused:
+            self._paused = not self._writer.write(sse.HEARTBEAT)
+
+    def finish(self) -> None:
+        """End the response properly; the client comes back with its last offset."""
+        writer = self._writer
+        self._closed()
+        if writer is not None:
+            writer.finish()
+
+    def woken(self, stream: Stream, shared: dict[Any, Any]) -> None:
+        if not self._paused and not self._done:
+            self._pump(stream, shared)
+
+    def _drained(self) -> None:
+        self._paused = False
+        if not self._done:
+            self._pump(self._stream, {})
+
+    def _closed(self) -> None:
+        if not self._done:
+            self._done = True
+            self._feed.remove(self)
+            self._feed.engine.unfollow(self._stream, self.woken)
+
+    def _pump(self, stream: Stream, shared: dict[Any, Any], *, first: bool = False) -> None:
+        """Write what there is, until the tail or until the reader is slow."""
+        writer = self._writer
+        assert writer is not None
+        while not self._done:
+            if stream.gone or stream.state.deleted:
+                self.finish()
+                return
+            if self._position == stream.tail and not stream.tail_closed and not first:
+                return
+            event = self._next_event(stream, shared)
+            first = False
+            if not event.data:
+                return
+            self._position = event.end
+            self._feed.engine.touch(stream)
+            keeps_up = writer.write(event.data)
+            if event.closed:
+                self.finish()
+                return
+            if not keeps_up:
+                self._paused = True
+                return
+            if not event.at_tail and event.end != stream.tail:
+                # Catching up: let others run between two events.
+                self._paused = True
+                self._feed.engine.loop.call_soon(self._drained)
+                return
+
+    def _next_event(self, stream: Stream, shared: dict[Any, Any]) -> _Event:
+        now = self._feed.engine.clock.now_ms()
+        cursor = max(self._cursor, cursors.current(now))
+        key = (SseFeed, self._position, cursor)
+        event: _Event | None = shared.get(key)
+        if event is None:
+            event = shared[key] = self._feed.render(stream, self._position, cursor)
+        return event
+
+
+def is_text(stream: Stream) -> bool:
+    """Text travels as it is; everything else in base64. PROTOCOL §5.8."""
+    media_type = jsonmode.media_type(stream.state.content_type)
+    return media_type.startswith("text/") or media_type == jsonmode.JSON_MEDIA_TYPE

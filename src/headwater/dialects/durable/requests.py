@@ -1,0 +1,182 @@
+"""Requests of the Durable Streams protocol to commands. Raises InvalidRequest and InvalidOffset."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from headwater.core import jsonmode, limits
+from headwater.core.commands import Append, Create, Delete, ForkClaim
+from headwater.core.errors import InvalidOffset, InvalidRequest
+from headwater.core.names import NameRules, check_stream
+from headwater.core.types import START, Position, TimestampMs
+from headwater.wire import cursors, headers, offsets
+from headwater.wire.http import Request
+
+LIVE_MODES = ("long-poll", "sse")
+
+
+class ReadQuery(NamedTuple):
+    """What a GET asks for."""
+
+    offset: Position | offsets.Sentinel | None
+    live: str | None
+    cursor: int | None
+
+
+def decode_name(raw: str, rules: NameRules) -> str:
+    """A stream name from the raw path; `%2F` is part of the name, never a separator."""
+    if "%" in raw:
+        try:
+            raw = unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError:
+            raise InvalidRequest("the stream name is not valid UTF-8") from None
+    return check_stream(raw, rules)
+
+
+def parse_query(query: str) -> dict[str, str]:
+    """The parameters; a repeated `offset` is refused, of others the last one counts."""
+    found: dict[str, str] = {}
+    for part in query.split("&"):
+        if not part:
+            continue
+        name, _, value = part.partition("=")
+        if "%" in part or "+" in part:
+            name, value = _unquote(name), _unquote(value)
+        if name == "offset" and name in found:
+            raise InvalidOffset("offset is given more than once")
+        found[name] = value
+    return found
+
+
+def _unquote(text: str) -> str:
+    return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "replace")
+
+
+def parse_read(request: Request) -> ReadQuery:
+    """GET {stream}. PROTOCOL §5.6 to §5.8."""
+    query = parse_query(request.query) if request.query else {}
+    live = query.get("live")
+    if live is not None and live not in LIVE_MODES:
+        raise InvalidRequest(f"live is one of {', '.join(LIVE_MODES)}. received={live!r}")
+    offset = query.get("offset")
+    if offset is None:
+        if live is not None:
+            raise InvalidRequest(f"live={live} needs an offset: a token, -1 or now")
+        return ReadQuery(None, None, None)
+    return ReadQuery(offsets.parse(offset), live, cursors.parse(query.get("cursor")))
+
+
+def parse_append(request: Request, bucket: str, name: str, at_ms: TimestampMs) -> Append:
+    """POST {stream}. PROTOCOL §5.2, §5.3."""
+    given = request.headers
+    body = request.body
+    close = headers.parse_flag(given, b"stream-closed") if b"stream-closed" in given else False
+    content_type = None
+    if body:
+        content_type = parse_content_type(request)
+        if content_type is None:
+            raise InvalidRequest("Content-Type is required with a body")
+    elif not close:
+        raise InvalidRequest("the body is empty; send data, or Stream-Closed: true to close")
+    producer = headers.parse_producer(given) if _names_producer(given) else None
+    stream_seq = None
+    if b"stream-seq" in given:
+        stream_seq = headers.parse_text(
+            given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX
+        )
+    return Append(bucket, name, at_ms, content_type, body, close, producer, stream_seq)
+
+
+def _names_producer(given: headers.Headers) -> bool:
+    return b"producer-id" in given or b"producer-epoch" in given or b"producer-seq" in given
+
+
+def parse_create(
+    request: Request, bucket: str, name: str, at_ms: TimestampMs, *, root: str, rules: NameRules
+) -> Create:
+    """PUT {stream}. PROTOCOL §5.1, §4.2."""
+    given = request.headers
+    ttl_s, expires_at_ms = headers.parse_lifetime(given)
+    return Create(
+        bucket,
+        name,
+        at_ms,
+        content_type=parse_content_type(request),
+        body=request.body,
+        closed=headers.parse_flag(given, b"stream-closed"),
+        ttl_s=ttl_s,
+        expires_at_ms=expires_at_ms,
+        ttl_from_access=parse_anchor(given, default="access"),
+        stream_seq=headers.parse_text(
+            given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX
+        ),
+        producer=headers.parse_producer(given),
+        fork=_parse_fork(given, bucket, root=root, rules=rules),
+    )
+
+
+def parse_delete(bucket: str, name: str, at_ms: TimestampMs) -> Delete:
+    return Delete(bucket, name, at_ms)
+
+
+def parse_content_type(request: Request) -> str | None:
+    """The content type, which must have the form type/subtype."""
+    text = headers.parse_text(
+        request.headers, b"content-type", bytes_max=limits.CONTENT_TYPE_BYTES_MAX
+    )
+    if not text:
+        return None
+    main, slash, sub = jsonmode.media_type(text).partition("/")
+    if not (main and slash and sub) or " " in main or " " in sub:
+        raise InvalidRequest(f"Content-Type has the form type/subtype. received={text!r}")
+    return text
+
+
+def parse_anchor(given: headers.Headers, *, default: str) -> bool:
+    """`Stream-TTL-Anchor`: does the TTL count from the last access (True) or from creation."""
+    value = given.get(b"stream-ttl-anchor", default.encode()).decode("latin-1").lower()
+    if value not in ("access", "creation"):
+        raise InvalidRequest("Stream-TTL-Anchor is access or creation")
+    return value == "access"
+
+
+def _parse_fork(
+    given: headers.Headers, bucket: str, *, root: str, rules: NameRules
+) -> ForkClaim | None:
+    source = given.get(b"stream-forked-from")
+    offset, sub = given.get(b"stream-fork-offset"), given.get(b"stream-fork-sub-offset")
+    if source is None:
+        if offset is not None or sub is not None:
+            raise InvalidRequest(
+                "Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From"
+            )
+        return None
+    path = source.decode("latin-1")
+    if not path.startswith(root + "/"):
+        raise InvalidRequest(f"Stream-Forked-From is the path of a stream under {root}/")
+    name = decode_name(path[len(root) + 1 :], rules)
+    at = _parse_fork_offset(offset)
+    return ForkClaim(bucket, name, at, _parse_sub_offset(sub, at))
+
+
+def _parse_fork_offset(value: bytes | None) -> Position | None:
+    if value is None:
+        return None
+    position = offsets.parse(value.decode("latin-1"))
+    if position is offsets.Sentinel.NOW:
+        return None
+    if position is offsets.Sentinel.BEGINNING:
+        return START
+    assert isinstance(position, Position)
+    return position
+
+
+def _parse_sub_offset(value: bytes | None, at: Position | None) -> int:
+    if value is None:
+        return 0
+    if not value.isdigit() or len(value) > 16:
+        raise InvalidRequest("Stream-Fork-Sub-Offset is a whole number")
+    if int(value) and at is None:
+        raise InvalidRequest("Stream-Fork-Sub-Offset needs Stream-Fork-Offset")
+    return int(value)

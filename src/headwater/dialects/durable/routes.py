@@ -1,0 +1,314 @@
+"""Routes of the Durable Streams protocol at /v1/stream/…: parse, one engine call, render.
+
+A route is a plain function that returns a response, or a pending one that the commit completes;
+only live reads outlast it. `__ds/…` are the subscriptions (see subscriptions.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwater.core.errors import HeadwaterError, InvalidRequest, ReadOnly, TooManyRequests
+from headwater.core.limits import MIB
+from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
+from headwater.core.pending import Pending
+from headwater.core.types import Position
+from headwater.dialects.common import SECURITY_HEADERS, error_body, preflight
+from headwater.dialects.durable import requests, responses
+from headwater.dialects.durable.errors import render_error
+from headwater.dialects.durable.live import LongPoll, SseFeed, SseFollower, is_text
+from headwater.engine.engine import Engine
+from headwater.engine.reader import Slice, resolve
+from headwater.engine.shard import Stream
+from headwater.wire.http import Answer, HeaderBlock, Request, Response, Route, StreamedResponse
+from headwater.wire.offsets import Sentinel
+
+ROOT = "/v1/stream"
+METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+
+SSE_HEADERS = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+BASE64 = (b"stream-sse-data-encoding", b"base64")
+
+
+@dataclass(frozen=True, slots=True)
+class DurableOptions:
+    """What an operator may choose about this dialect."""
+
+    body_bytes_max: int = 32 * MIB
+    chunk_bytes: int = MIB
+    long_poll_timeout_s: float = 30.0
+    sse_heartbeat_s: float = 15.0
+    sse_recycle_s: float = 60.0
+    followers_max: int = 100_000
+    read_only: bool = False
+    private: bool = False
+    """Answers are for one client only: tokens are on."""
+    names: NameRules = NameRules.LENIENT
+
+
+class DurableDialect:
+    """The protocol over one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        options: DurableOptions,
+        *,
+        origin_of: Callable[[Request], str],
+        subscriptions: Callable[[Request, str], Answer] | None = None,
+        base: HeaderBlock = SECURITY_HEADERS,
+    ) -> None:
+        """`origin_of` gives the scheme and host a client reached us by; `subscriptions` answers
+        what is under `__ds/`."""
+        self.engine = engine
+        self.options = options
+        self._origin_of = origin_of
+        self._subscriptions = subscriptions
+        self._base = base
+        self._feed = SseFeed(
+            engine, heartbeat_s=options.sse_heartbeat_s, recycle_s=options.sse_recycle_s
+        )
+        writes: dict[str, Callable[[Request], Answer]] = {
+            "PUT": self.create,
+            "POST": self.append,
+            "DELETE": self.delete,
+        }
+        if options.read_only:
+            writes = dict.fromkeys(writes, self._refuse_write)
+        self._routes = {
+            method: Route(self._guarded(handle), body_bytes_max=options.body_bytes_max)
+            for method, handle in {**writes, "GET": self.read, "HEAD": self.head}.items()
+        }
+        self._reserved = Route(self._guarded(self.reserved), body_bytes_max=MIB)
+        self._preflight = Route(lambda _: preflight(METHODS), body_bytes_max=MIB)
+
+    def begin(self, request: Request) -> Route | Response:
+        """Choose by method; the path is known to begin with ROOT/."""
+        if request.method == "OPTIONS":
+            return self._preflight
+        if request.path.startswith("/v1/stream/__ds/"):
+            return self._reserved
+        route = self._routes.get(request.method)
+        if route is None:
+            return Response(
+                405,
+                [(b"allow", METHODS.encode()), (b"content-type", b"application/json")],
+                error_body("method_not_allowed", f"a stream takes {METHODS}"),
+                base=self._base,
+            )
+        return route
+
+    def _guarded(self, handle: Callable[[Request], Answer]) -> Callable[[Request], Answer]:
+        """Errors become responses in one place, whether they come at once or with the commit."""
+        base = self._base
+
+        def render(error: Exception) -> Response:
+            if isinstance(error, HeadwaterError):
+                return render_error(error, base)
+            raise error
+
+        def guarded(request: Request) -> Answer:
+            try:
+                answer = handle(request)
+            except HeadwaterError as error:
+                return render_error(error, base)
+            return answer.catch(render) if isinstance(answer, Pending) else answer
+
+        return guarded
+
+    def _name(self, request: Request) -> str:
+        raw = request.path[len(ROOT) + 1 :]
+        name = requests.decode_name(raw, self.options.names)
+        if name == "__ds" or name.startswith("__ds/"):
+            raise InvalidRequest("names that begin with __ds are reserved")
+        return name
+
+    def _refuse_write(self, _: Request) -> Answer:
+        raise ReadOnly()
+
+    # -- writes
+
+    def create(self, request: Request) -> Answer:
+        """PUT {stream}. PROTOCOL §5.1."""
+        command = requests.parse_create(
+            request,
+            DURABLE_STREAMS_BUCKET,
+            self._name(request),
+            self.engine.clock.now_ms(),
+            root=ROOT,
+            rules=self.options.names,
+        )
+        location = f"{self._origin_of(request)}{request.path}"
+        base = self._base
+        return self.engine.create(command).then(
+            lambda created: responses.render_created(created, base, location)
+        )
+
+    def append(self, request: Request) -> Answer:
+        """POST {stream}. PROTOCOL §5.2, §5.3."""
+        command = requests.parse_append(
+            request, DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
+        )
+        base = self._base
+        return self.engine.append(command).then(
+            lambda appended: responses.render_appended(appended, base)
+        )
+
+    def delete(self, request: Request) -> Answer:
+        """DELETE {stream}. PROTOCOL §5.4."""
+        command = requests.parse_delete(
+            DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
+        )
+        base = self._base
+        return self.engine.delete(command).then(lambda _: Response(204, base=base))
+
+    def reserved(self, request: Request) -> Answer:
+        """{root}/__ds/…: subscriptions. PROTOCOL §6."""
+        if self._subscriptions is None:
+            raise InvalidRequest("subscriptions are not enabled on this server")
+        return self._subscriptions(request, request.path[len(ROOT) + len("/__ds/") :])
+
+    # -- reads
+
+    def head(self, request: Request) -> Answer:
+        """HEAD {stream}. PROTOCOL §5.5. Does not renew the TTL."""
+        name = self._name(request)
+
+        def look() -> Response:
+            stream = self.engine.open(DURABLE_STREAMS_BUCKET, name)
+            return responses.render_head(stream, self._base, self.engine.clock.now_ms())
+
+        return self.engine.when_settled(DURABLE_STREAMS_BUCKET, name, look)
+
+    def read(self, request: Request) -> Answer:
+        """GET {stream}. PROTOCOL §5.6 to §5.8."""
+        name = self._name(request)
+        query = requests.parse_read(request)
+
+        def look() -> Answer:
+            stream = self.engine.open(DURABLE_STREAMS_BUCKET, name)
+            if query.offset is Sentinel.NOW:
+                position = stream.tail
+            else:
+                given = query.offset if isinstance(query.offset, Position) else None
+                position = resolve(stream, given)
+            self.engine.touch(stream)
+            if query.live == "sse":
+                return self._sse(stream, position, query.cursor)
+            if query.live == "long-poll":
+                return self._long_poll(request, stream, position, query.cursor)
+            if query.offset is Sentinel.NOW:
+                return self._now(stream)
+            return self._catch_up(request, stream, position)
+
+        return _flat(self.engine.when_settled(DURABLE_STREAMS_BUCKET, name, look))
+
+    def _now(self, stream: Stream) -> Response:
+        """offset=now: where the tail is, never data. PROTOCOL §8."""
+        found = Slice(stream.tail, json=stream.state.json)
+        found.at_tail, found.closed = True, stream.tail_closed
+        return responses.render_slice(
+            found, stream, self._base, tag=None, if_none_match=None, cache_control=b"no-store"
+        )
+
+    def _catch_up(self, request: Request, stream: Stream, position: Position) -> Answer:
+        def render(found: Slice) -> Response:
+            return self._render(request, stream, found)
+
+        found = self.engine.read(stream, position, self.options.chunk_bytes)
+        return found.then(render) if isinstance(found, Pending) else render(found)
+
+    def _render(
+        self, request: Request, stream: Stream, found: Slice, cursor: int | None = None
+    ) -> Response:
+        engine = self.engine
+        if found.start == found.end and not found.closed:
+            # An empty answer at an open tail is true for a moment only.
+            caching = b"no-store"
+        else:
+            caching = responses.cache_control(
+                engine.deadline_of(stream), engine.clock.now_ms(), private=self.options.private
+            )
+        return responses.render_slice(
+            found,
+            stream,
+            self._base,
+            tag=responses.etag(f"{engine.store_tag}{stream.state.id:x}", found),
+            if_none_match=request.headers.get(b"if-none-match"),
+            cache_control=caching,
+            cursor=cursor,
+        )
+
+    def _long_poll(
+        self, request: Request, stream: Stream, position: Position, client_cursor: int | None
+    ) -> Answer:
+        """live=long-poll. A timeout answers with the offset the reader waited at."""
+        if position != stream.tail:
+            return self._polled(request, stream, position, client_cursor)
+        if stream.tail_closed:
+            return responses.render_waited(position, self._base, cursor=None, closed=True)
+        self._check_followers()
+
+        def complete(woken: Stream, waited_at: Position, timed_out: bool) -> Response:
+            if timed_out or woken.tail == waited_at:
+                closed = woken.tail_closed and woken.tail == waited_at
+                cursor = None if closed else self._feed.cursor(client_cursor)
+                return responses.render_waited(
+                    waited_at, self._base, cursor=cursor, closed=closed
+                )
+            found = self.engine.read_now(woken, waited_at, self.options.chunk_bytes)
+            self.engine.touch(woken)
+            return self._render(request, woken, found, self._feed.cursor(client_cursor))
+
+        timeout_s = self.options.long_poll_timeout_s
+        return LongPoll(self.engine, stream, position, timeout_s, complete).answer
+
+    def _polled(
+        self, request: Request, stream: Stream, position: Position, client_cursor: int | None
+    ) -> Answer:
+        cursor = self._feed.cursor(client_cursor)
+
+        def render(found: Slice) -> Response:
+            return self._render(request, stream, found, cursor)
+
+        found = self.engine.read(stream, position, self.options.chunk_bytes)
+        return found.then(render) if isinstance(found, Pending) else render(found)
+
+    def _sse(self, stream: Stream, position: Position, client_cursor: int | None) -> Response:
+        """live=sse."""
+        self._check_followers()
+        if position != stream.tail:
+            # A token that does not fit must be refused now: once the response has begun it
+            # cannot be any more.
+            self.engine.read_now(stream, position, 1)
+        follower = SseFollower(self._feed, stream, position, client_cursor)
+        headers = SSE_HEADERS if is_text(stream) else (*SSE_HEADERS, BASE64)
+        return StreamedResponse(200, headers, follower.start, base=self._base)
+
+    def _check_followers(self) -> None:
+        if self.engine.followers >= self.options.followers_max:
+            raise TooManyRequests("too many live readers; retry later", retry_after_s=5)
+
+
+def _flat(answer: Answer | Pending[Answer]) -> Answer:
+    """An answer that had to wait for a commit may itself be a pending one."""
+    if not isinstance(answer, Pending):
+        return answer
+    flat: Pending[Response] = Pending()
+
+    def settled(outcome: Answer | Exception) -> None:
+        if isinstance(outcome, Pending):
+            outcome.deliver(settled)
+        elif isinstance(outcome, Exception):
+            flat.fail(outcome)
+        else:
+            flat.resolve(outcome)
+
+    answer.deliver(settled)
+    flat.on_cancel(answer.cancel)
+    return flat

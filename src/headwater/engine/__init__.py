@@ -1,0 +1,1 @@
+"""asyncio: turns the decisions of core into durable effects and wakes readers."""

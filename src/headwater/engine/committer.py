@@ -1,0 +1,256 @@
+"""Group commit: gather commands, apply them in order, write, sync, answer.
+
+Commands that arrive while a commit is syncing form the next one; there are no timers. An answer,
+error or not, leaves only when everything it depends on is on disk. This is the one step that a
+replicated log would replace: it takes commands in order and answers when they are applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from headwater.core.commands import Append, Command, Create
+from headwater.core.errors import HeadwaterError, Overloaded, StorageFailed
+from headwater.core.limits import MIB
+from headwater.core.pending import Pending
+from headwater.engine.clock import Clock
+from headwater.engine.shard import Shard, Stream
+from headwater.storage.store import Store, StoreBusy
+
+log = logging.getLogger("headwater.commit")
+
+COMMIT_COMMANDS_MAX = 1024
+COMMIT_BYTES_MAX = 4 * MIB
+BUSY_RETRY_S = 0.005
+
+Ticket = tuple[Command, "Pending[Any]", int]
+
+
+class CommitFigures:
+    """Counted here, shown on the metrics page."""
+
+    __slots__ = ("bytes", "commands", "commits", "seconds", "stalls", "sync_seconds", "syncs")
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.syncs = 0
+        self.commands = 0
+        self.bytes = 0
+        self.seconds = 0.0
+        self.sync_seconds = 0.0
+        self.stalls = 0
+
+
+class Committer:
+    """One commit at a time."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        *,
+        on_durable: Callable[[list[Stream]], None],
+        on_settled: Callable[[list[Stream]], None],
+        on_failed: Callable[[], None],
+        while_syncing: Callable[[], None],
+        queue_bytes_max: int = 256 * MIB,
+    ) -> None:
+        self.figures = CommitFigures()
+        self.failed = False
+        self._shard = shard
+        self._loop = loop
+        self._clock = clock
+        self._on_durable = on_durable
+        self._on_settled = on_settled
+        self._on_failed = on_failed
+        self._while_syncing = while_syncing
+        self._queue_bytes_max = queue_bytes_max
+        self._queue: deque[Ticket] = deque()
+        self._queue_bytes = 0
+        self._running: list[tuple[Pending[Any], Any]] | None = None
+        self._scheduled = False
+        self._started_s = 0.0
+        self._closing: Pending[None] | None = None
+        self._after: list[Callable[[], None]] = []
+        self._syncer = _Syncer(shard.store, loop, self._synced) if shard.store.durable else None
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None or bool(self._queue)
+
+    def submit(self, command: Command) -> Pending[Any]:
+        """Queue a command. The answer comes after the commit that holds it is durable."""
+        answer: Pending[Any] = Pending()
+        if self.failed:
+            answer.fail(StorageFailed())
+            return answer
+        size = len(command.body) if isinstance(command, (Append, Create)) else 0
+        if self._closing is not None or self._queue_bytes + size > self._queue_bytes_max:
+            answer.fail(Overloaded("the server cannot take more writes just now; retry shortly"))
+            return answer
+        self._queue.append((command, answer, size))
+        self._queue_bytes += size
+        if self._running is None and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._begin)
+        return answer
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call when the commit under way is settled."""
+        self._after.append(call)
+
+    def close(self) -> Pending[None]:
+        """Take no more commands; done when those accepted are durable."""
+        if self._closing is None:
+            self._closing = Pending()
+            self._maybe_closed()
+        return self._closing
+
+    def _begin(self) -> None:
+        """Apply what is queued, up to the size of one commit, and write it."""
+        self._scheduled = False
+        if self._running is not None or self.failed:
+            return
+        self._started_s = self._clock.monotonic_s()
+        self._running = outcomes = []
+        room = COMMIT_BYTES_MAX
+        commands = self._queue
+        apply = self._shard.apply
+        while commands and len(outcomes) < COMMIT_COMMANDS_MAX and room > 0:
+            command, answer, size = commands.popleft()
+            room -= size
+            try:
+                outcome: Any = apply(command)
+            except HeadwaterError as error:
+                outcome = error
+            except Exception as error:
+                # A bug in a rule must not take the others in its commit down with it.
+                log.exception("a command failed unexpectedly")
+                outcome = error
+            outcomes.append((answer, outcome))
+        self.figures.bytes += COMMIT_BYTES_MAX - room
+        self._queue_bytes -= COMMIT_BYTES_MAX - room
+        self._write()
+
+    def _write(self) -> None:
+        batch = self._shard.seal()
+        if batch is None:
+            self._finish()
+            return
+        try:
+            self._shard.store.write(batch)
+        except StoreBusy:
+            self.figures.stalls += 1
+            self._clock.call_later(BUSY_RETRY_S, self._write)
+            return
+        except Exception:
+            log.exception("a write to the store failed")
+            self._fail()
+            return
+        if self._syncer is None:
+            self._finish()
+            return
+        self._syncer.request()
+        self._while_syncing()
+
+    def _synced(self, error: BaseException | None, seconds: float) -> None:
+        self.figures.syncs += 1
+        self.figures.sync_seconds += seconds
+        if error is not None:
+            log.error("a sync failed; nothing can be promised any more", exc_info=error)
+            self._fail()
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Everything applied is durable: show it, answer, wake readers, go on."""
+        outcomes = self._running
+        assert outcomes is not None
+        self._running = None
+        changed = self._shard.settle()
+        self.figures.commits += 1
+        self.figures.commands += len(outcomes)
+        self.figures.seconds += self._clock.monotonic_s() - self._started_s
+        self._on_durable(changed)
+        if self._queue:
+            self._begin()
+        for answer, outcome in outcomes:
+            _answer(answer, outcome)
+        after, self._after = self._after, []
+        for call in after:
+            call()
+        if changed:
+            self._on_settled(changed)
+        self._maybe_closed()
+
+    def _maybe_closed(self) -> None:
+        if self._closing is not None and not self.busy and not self._scheduled:
+            self._closing.resolve(None)
+
+    def _fail(self) -> None:
+        """Never retry a sync, never acknowledge on hope: the server stops."""
+        self.failed = True
+        running, self._running = self._running or [], None
+        waiting, self._queue = list(self._queue), deque()
+        for answer, _ in running:
+            _answer(answer, StorageFailed())
+        for _, answer, _ in waiting:
+            _answer(answer, StorageFailed())
+        self._on_failed()
+
+    def stop(self) -> None:
+        if self._syncer is not None:
+            self._syncer.stop()
+
+
+def _answer(answer: Pending[Any], outcome: Any) -> None:
+    """One broken connection must not disturb the other answers of its commit."""
+    try:
+        if isinstance(outcome, Exception):
+            answer.fail(outcome)
+        else:
+            answer.resolve(outcome)
+    except Exception:
+        log.exception("an answer could not be delivered")
+
+
+class _Syncer:
+    """A thread that syncs on request: `flush_wal` lets the loop run meanwhile (ADR 0002)."""
+
+    def __init__(
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        done: Callable[[BaseException | None, float], None],
+    ) -> None:
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._store = store
+        self._loop = loop
+        self._done = done
+        self._thread = threading.Thread(target=self._run, name="headwater-sync", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        self._requests.put(True)
+
+    def stop(self) -> None:
+        self._requests.put(False)
+        self._thread.join()
+
+    def _run(self) -> None:
+        sync, now = self._store.sync, self._loop.time
+        while self._requests.get():
+            error: BaseException | None = None
+            started = now()
+            try:
+                sync()
+            except BaseException as caught:
+                error = caught
+            self._loop.call_soon_threadsafe(self._done, error, now() - started)

@@ -1,0 +1,326 @@
+"""Engine: the operations that dialects call. Owns time, the committer, followers and sweeping.
+
+Writes return a Pending that the commit completes. Reads see only durable data: a name that the
+commit under way creates or removes is looked at again when that commit is settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from headwater.core.append import Appended
+from headwater.core.commands import Append, Command, Create, Delete, Expire, SaveDocument, Touch
+from headwater.core.errors import DiskFull, StorageFailed, StreamGone, StreamNotFound
+from headwater.core.lifecycle import Created
+from headwater.core.limits import MIB, TTL_TOUCH_FRACTION
+from headwater.core.pending import Pending
+from headwater.core.types import Position, TimestampMs
+from headwater.engine import reader
+from headwater.engine.clock import Clock
+from headwater.engine.committer import Committer
+from headwater.engine.packer import Packer
+from headwater.engine.reader import Slice
+from headwater.engine.shard import Shard, Stream
+from headwater.engine.sweeper import Sweeper
+from headwater.storage import keys
+from headwater.storage.store import Store
+
+log = logging.getLogger("headwater.engine")
+
+T = TypeVar("T")
+Follower = Callable[[Stream, dict[Any, Any]], None]
+Observer = Callable[[list[Stream]], None]
+
+STORE_FORMAT = b"1"
+STORE_TAG_BYTES = 4
+
+
+class Engine:
+    """One server's streams."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        hot_streams_max: int = 100_000,
+        queue_bytes_max: int = 256 * MIB,
+        disk_reserve_bytes: int = 0,
+        free_bytes: Callable[[], int] | None = None,
+        on_failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.clock = clock
+        self.loop = loop
+        self.store = store
+        self.store_tag = _open_format(store, clock)
+        self.shard = Shard(store, hot_streams_max=hot_streams_max)
+        self.packer = Packer(self.shard)
+        self.observers: list[Observer] = []
+        self.followers = 0
+        self.appends_total = 0
+        self.append_bytes_total = 0
+        self._touching: set[str] = set()
+        self.committer = Committer(
+            self.shard,
+            loop,
+            clock,
+            on_durable=self._durable,
+            on_settled=self._settled,
+            on_failed=on_failed,
+            while_syncing=self._while_syncing,
+            queue_bytes_max=queue_bytes_max,
+        )
+        self.sweeper = Sweeper(
+            self.shard,
+            clock,
+            deadline_of=self.deadline_of,
+            expire=self.submit,
+            free_bytes=free_bytes,
+            disk_reserve_bytes=disk_reserve_bytes,
+        )
+
+    def start(self) -> None:
+        self.sweeper.start()
+
+    @property
+    def ready(self) -> bool:
+        return not self.committer.failed
+
+    # -- writes
+
+    def create(self, command: Create) -> Pending[Created]:
+        """Durable when it resolves. Raises nothing; errors come through the Pending."""
+        if self.sweeper.disk_low:
+            return _failed(DiskFull())
+        self._keep_alive(command)
+        return self.committer.submit(command)
+
+    def append(self, command: Append) -> Pending[Appended]:
+        """Durable when it resolves."""
+        if self.sweeper.disk_low:
+            return _failed(DiskFull())
+        self._keep_alive(command)
+        self.appends_total += 1
+        self.append_bytes_total += len(command.body)
+        return self.committer.submit(command)
+
+    def delete(self, command: Delete) -> Pending[None]:
+        """Durable when it resolves; the name is free then."""
+        self._keep_alive(command)
+        return self.committer.submit(command)
+
+    def submit(self, command: Command) -> Pending[Any]:
+        """Any other command: expiry, touches, documents."""
+        return self.committer.submit(command)
+
+    def save_document(self, collection: str, name: str, value: bytes | None) -> Pending[None]:
+        """Store a document of the server's own. Durable when it resolves."""
+        return self.submit(SaveDocument(collection, name, self.clock.now_ms(), value))
+
+    # -- lifetimes
+
+    def deadline_of(self, stream: Stream) -> TimestampMs | None:
+        """When a stream ends, reads that are not on disk yet included."""
+        state = stream.state
+        deadline = state.deadline_ms
+        if state.ttl_s is None or not state.ttl_from_access or deadline is None:
+            return deadline
+        return TimestampMs(max(deadline, stream.accessed_at_ms + state.ttl_s * 1000))
+
+    def _keep_alive(self, command: Command) -> None:
+        """Before a write is judged: put on disk the reads that keep its stream alive."""
+        stream = self.shard.find(command.bucket, command.name)
+        if stream is not None and stream.state.ttl_s is not None:
+            self._is_alive(stream, command.at_ms)
+
+    def _is_alive(self, stream: Stream, now: TimestampMs) -> bool:
+        """Not expired. What core does not know yet is submitted first."""
+        state = stream.state
+        if not state.is_expired(now):
+            return True
+        deadline = self.deadline_of(stream)
+        if deadline is not None and deadline > now:
+            self.submit(Touch(state.bucket, state.name, TimestampMs(stream.accessed_at_ms)))
+            return True
+        return False
+
+    def touch(self, stream: Stream) -> None:
+        """Somebody reads the stream: a sliding TTL starts anew. PROTOCOL §5.1."""
+        state = stream.state
+        if state.ttl_s is None or not state.ttl_from_access or state.deleted:
+            return
+        now = self.clock.now_ms()
+        stream.accessed_at_ms = max(stream.accessed_at_ms, now)
+        unsaved_ms = now - state.touched_at_ms
+        key = state.key
+        if unsaved_ms * TTL_TOUCH_FRACTION >= state.ttl_s * 1000 and key not in self._touching:
+            self._touching.add(key)
+            self.submit(Touch(state.bucket, state.name, now)).deliver(
+                lambda _: self._touching.discard(key)
+            )
+
+    # -- reads
+
+    def when_settled(self, bucket: str, name: str, look: Callable[[], T]) -> T | Pending[T]:
+        """Call `look` now, or after the commit that is creating or removing the stream."""
+        if not self.shard.unsettled or f"{bucket}/{name}" not in self.shard.unsettled:
+            return look()
+        answer: Pending[T] = Pending()
+
+        def again() -> None:
+            try:
+                outcome = self.when_settled(bucket, name, look)
+            except Exception as error:
+                answer.fail(error)
+                return
+            if isinstance(outcome, Pending):
+                outcome.deliver(lambda value: _complete(answer, value))
+            else:
+                answer.resolve(outcome)
+
+        self.committer.after_commit(again)
+        return answer
+
+    def open(self, bucket: str, name: str) -> Stream:
+        """The stream for reading. Raises StreamNotFound or StreamGone."""
+        if self.committer.failed:
+            raise StorageFailed()
+        stream = self.shard.find(bucket, name)
+        if stream is None:
+            raise StreamNotFound(name)
+        if stream.state.deleted:
+            raise StreamGone(name)
+        now = self.clock.now_ms()
+        if not self._is_alive(stream, now):
+            self.submit(Expire(bucket, name, now))
+            if stream.state.references:
+                raise StreamGone(name)
+            raise StreamNotFound(name)
+        return stream
+
+    def read(self, stream: Stream, start: Position, size_max: int) -> Slice | Pending[Slice]:
+        """Read from a resolved position, giving way to others between steps when it is long."""
+        steps = reader.read(self.shard, stream, start, size_max)
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found: Slice = stop.value
+            return found
+        answer: Pending[Slice] = Pending()
+        self.loop.call_soon(self._read_on, steps, answer)
+        return answer
+
+    def _read_on(self, steps: Any, answer: Pending[Slice]) -> None:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            answer.resolve(stop.value)
+        except Exception as error:
+            answer.fail(error)
+        else:
+            self.loop.call_soon(self._read_on, steps, answer)
+
+    def read_now(self, stream: Stream, start: Position, size_max: int) -> Slice:
+        """Read in one go: for small slices at the tail."""
+        return reader.read_now(self.shard, stream, start, size_max)
+
+    # -- live
+
+    def follow(self, stream: Stream, follower: Follower) -> None:
+        """Call `follower` whenever the durable tail moves, or the stream ends.
+
+        The dict it gets is shared by all followers of this wake-up, so that what one of them
+        rendered can serve the others.
+        """
+        if stream.followers is None:
+            stream.followers = set()
+        if follower not in stream.followers:
+            stream.followers.add(follower)
+            self.followers += 1
+
+    def unfollow(self, stream: Stream, follower: Follower) -> None:
+        if stream.followers and follower in stream.followers:
+            stream.followers.remove(follower)
+            self.followers -= 1
+
+    def _durable(self, changed: list[Stream]) -> None:
+        consider = self.packer.consider
+        for stream in changed:
+            if len(stream.runs) > 1:
+                consider(stream)
+
+    def _settled(self, changed: list[Stream]) -> None:
+        for stream in changed:
+            if stream.followers:
+                _wake(stream)
+        for observer in self.observers:
+            observer(changed)
+        if self.packer.has_work and not self.committer.busy:
+            self.loop.call_soon(self._pack_idle)
+
+    def _while_syncing(self) -> None:
+        if self.packer.has_work and self.packer.enabled:
+            self.loop.call_soon(self.packer.step)
+
+    def _pack_idle(self) -> None:
+        """Nothing to commit: pack on, one step a turn, until there is."""
+        if self.packer.has_work and self.packer.enabled and not self.committer.busy:
+            self.packer.step()
+            self.loop.call_soon(self._pack_idle)
+
+    def close(self) -> Pending[None]:
+        """Finish what was accepted, then close the store."""
+        self.sweeper.stop()
+        self.packer.enabled = False
+        return self.committer.close().then(self._closed)
+
+    def _closed(self, _: None) -> None:
+        self.committer.stop()
+        self.store.close()
+
+
+def _wake(stream: Stream) -> None:
+    shared: dict[Any, Any] = {}
+    for follower in tuple(stream.followers or ()):
+        try:
+            follower(stream, shared)
+        except Exception:
+            log.exception("a follower failed; the others go on")
+
+
+def _complete(answer: Pending[Any], outcome: Any) -> None:
+    if isinstance(outcome, Exception):
+        answer.fail(outcome)
+    else:
+        answer.resolve(outcome)
+
+
+def _failed(error: Exception) -> Pending[Any]:
+    answer: Pending[Any] = Pending()
+    answer.fail(error)
+    return answer
+
+
+def _open_format(store: Store, clock: Clock) -> str:
+    """Check the format of the store, or mark a new one. Returns the tag that tells stores apart.
+
+    The tag is part of every ETag, so that a cache never mistakes a stream of this store for one
+    of the store that was here before.
+    """
+    found = store.get(keys.FORMAT)
+    if found is None:
+        batch = store.batch()
+        batch.put(keys.FORMAT, STORE_FORMAT)
+        batch.put(keys.STORE_TAG, clock.random_bytes(STORE_TAG_BYTES))
+        store.write(batch)
+        store.sync()
+    elif found != STORE_FORMAT:
+        raise RuntimeError(
+            f"the data folder has format {found.decode()!r}, this version reads "
+            f"{STORE_FORMAT.decode()!r}; use the version of headwater that wrote it"
+        )
+    return (store.get(keys.STORE_TAG) or b"").hex()

@@ -1,0 +1,112 @@
+"""Where exactly a fork leaves its source: needs the source's records, so it is not in core."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headwater.core.commands import ForkClaim
+from headwater.core.errors import InvalidOffset, InvalidRequest, OffsetTrimmed
+from headwater.core.lifecycle import ForkPoint
+from headwater.core.records import APPEND_START, COMMAND, CONTINUES
+from headwater.core.stream import Extent, StreamState
+from headwater.core.types import START, ByteOffset, Position, SeqNum, StreamId
+from headwater.storage.runs import Run
+
+
+class RunSource(Protocol):
+    """Whoever can find the run that holds a record."""
+
+    def read_run(self, owner: StreamId, seq: SeqNum) -> Run: ...
+
+
+def extent_of(state: StreamState, seq: SeqNum) -> Extent:
+    """The extent that holds record `seq`: inherited, or the stream's own records."""
+    for extent in state.extents:
+        if extent.first <= seq < extent.end:
+            return extent
+    return Extent(state.id, state.own_first_seq, state.tail_seq)
+
+
+def find_fork_point(source_runs: RunSource, source: StreamState, claim: ForkClaim) -> ForkPoint:
+    """Check the claimed position against the source. PROTOCOL §4.2."""
+    at = source.tail if claim.at is None else claim.at
+    if at.seq > source.tail_seq or (at.seq == source.tail_seq and at != source.tail):
+        raise InvalidOffset("the fork offset is past the source's tail", tail=source.tail)
+    if at != START and at.seq < source.first_seq:
+        raise OffsetTrimmed(source.first)
+    if at == source.tail:
+        if claim.sub_offset:
+            raise InvalidRequest("Stream-Fork-Sub-Offset passes the end of the source")
+        return ForkPoint(source.tail, source.tail_message)
+    walk = _Walk(source_runs, source, at)
+    if claim.sub_offset == 0:
+        return walk.point()
+    return walk.messages(claim.sub_offset) if source.json else walk.bytes(claim.sub_offset)
+
+
+class _Walk:
+    """Steps over the source's records from an anchor, inside one append."""
+
+    def __init__(self, source_runs: RunSource, source: StreamState, at: Position) -> None:
+        self._runs = source_runs
+        self._source = source
+        self._seq = at.seq
+        self._open(at.seq)
+        if self._run.byte_at(at.seq) != at.byte:
+            raise InvalidOffset("the fork offset does not fit the source", tail=source.tail)
+
+    def _open(self, seq: SeqNum) -> None:
+        self._extent = extent_of(self._source, seq)
+        self._run = self._runs.read_run(self._extent.owner, seq)
+        self._flags = self._run.flags
+
+    def _step(self, *, first: bool) -> tuple[int, int]:
+        """Length and flags of the next record; refuses to leave the append."""
+        if self._seq >= self._source.tail_seq:
+            raise InvalidRequest("Stream-Fork-Sub-Offset passes the end of the source")
+        if self._seq >= self._run.end or self._seq >= self._extent.end:
+            self._open(self._seq)
+        index = self._seq - self._run.first
+        flags = self._flags[index]
+        if not first and flags & APPEND_START:
+            raise InvalidRequest("Stream-Fork-Sub-Offset passes the end of its append")
+        length = self._run.lengths[index]
+        if self._extent.cut is not None and self._seq == self._extent.end - 1:
+            length, flags = self._extent.cut, flags & ~CONTINUES
+        self._seq = SeqNum(self._seq + 1)
+        return length, flags
+
+    def point(self, cut: int | None = None, hidden: int = 0) -> ForkPoint:
+        """The place after the records walked over, less `hidden` bytes of the last one."""
+        seq = self._seq
+        if seq == self._source.tail_seq:
+            end, messages = self._source.tail, self._source.tail_message
+        else:
+            if seq >= self._run.end or seq >= self._extent.end:
+                self._open(seq)
+            end = self._run.position(seq)
+            messages = self._messages_before(seq)
+        return ForkPoint(Position(seq, ByteOffset(end.byte - hidden)), messages, cut)
+
+    def _messages_before(self, seq: SeqNum) -> int:
+        before = self._flags[: seq - self._run.first]
+        return self._run.messages_before + sum(1 for f in before if not f & (CONTINUES | COMMAND))
+
+    def messages(self, count: int) -> ForkPoint:
+        first = True
+        while count:
+            _, flags = self._step(first=first)
+            first = False
+            if not flags & (CONTINUES | COMMAND):
+                count -= 1
+        return self.point()
+
+    def bytes(self, count: int) -> ForkPoint:
+        first = True
+        while True:
+            length, _ = self._step(first=first)
+            first = False
+            if count <= length:
+                break
+            count -= length
+        return self.point(None if count == length else count, length - count)

@@ -1,0 +1,482 @@
+"""One shard: applies commands to streams, in order, and gathers what each commit must write.
+
+Synchronous and deterministic: what it decides depends on the commands and the store alone, never
+on time, threads or who waits. The committer drives it: `apply` each command, `seal` the batch,
+and after the sync `settle`, which is when readers may see the effects.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from headwater.core import append, jsonmode, lifecycle, records
+from headwater.core.append import Appended
+from headwater.core.commands import Append, Command, Create, Delete, Expire, SaveDocument, Touch
+from headwater.core.errors import Corruption, StreamGone, StreamNotFound
+from headwater.core.lifecycle import Created
+from headwater.core.limits import KIB, RECORD_BODY_BYTES_MAX, TTL_TOUCH_FRACTION
+from headwater.core.stream import StreamState, WriterChanges, decode_state, encode_state
+from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
+from headwater.engine.forks import find_fork_point
+from headwater.storage import keys
+from headwater.storage.runs import Run, RunBuilder
+from headwater.storage.store import Batch, Store
+
+RUN_BYTES_MAX = 512 * KIB
+"""A commit that adds more than this to one stream writes several runs, so that reads stay small."""
+RUN_OVERHEAD_BYTES = 64
+"""About what a small run costs besides its bodies."""
+
+Outcome = Created | Appended | None
+
+
+class Stream:
+    """A stream in memory: its state as of the last command, and what readers may see of it."""
+
+    __slots__ = (
+        "accessed_at_ms",
+        "builders",
+        "checkpoint_bytes",
+        "checkpoint_number",
+        "dirty",
+        "followers",
+        "gone",
+        "purged",
+        "run_bytes",
+        "runs",
+        "state",
+        "tail",
+        "tail_closed",
+        "touched_in_commit",
+    )
+
+    def __init__(self, state: StreamState) -> None:
+        self.state = state
+        self.tail = state.tail
+        """The durable tail: readers never see past it."""
+        self.tail_closed = state.closed
+        self.gone = False
+        """Deleted for good, durably."""
+        self.purged = False
+        """Deleted for good by a command, durable or not: nothing may be written for it."""
+        self.accessed_at_ms = state.touched_at_ms
+        self.builders: list[RunBuilder] = []
+        self.dirty = False
+        self.touched_in_commit = False
+        self.runs: list[tuple[SeqNum, int]] = []
+        """First record and stored bytes of the runs since the last packing."""
+        self.run_bytes = 0
+        self.checkpoint_bytes = 0
+        self.checkpoint_number = 0
+        self.followers: set[Callable[[Stream, dict[Any, Any]], None]] | None = None
+
+    @property
+    def idle(self) -> bool:
+        return not self.touched_in_commit and not self.followers
+
+
+class Shard:
+    """Names to streams, and the commands that change them."""
+
+    def __init__(self, store: Store, *, number: int = 0, hot_streams_max: int = 100_000) -> None:
+        self.store = store
+        self.hot_streams_max = hot_streams_max
+        self.unsettled: set[str] = set()
+        """Names created or removed by the commit under way: readers of these wait for it."""
+        self._number = number
+        self._hot: OrderedDict[str, Stream] = OrderedDict()
+        self._by_id: dict[StreamId, Stream] = {}
+        self._touched: list[Stream] = []
+        self._removed: list[Stream] = []
+        self._effects: list[Callable[[Batch], None]] = []
+        self._next_id = 1
+        stored = store.get(keys.NEXT_ID)
+        if stored is not None:
+            self._next_id = keys.unpack_id(stored)
+        self._next_id_stored = self._next_id
+        self._apply: dict[type[Command], Callable[[Any], Outcome]] = {
+            Append: self._append,
+            Create: self._create,
+            Delete: self._delete,
+            Touch: self._touch,
+            Expire: self._expire,
+            SaveDocument: self._save_document,
+        }
+
+    # -- finding streams
+
+    def find(self, bucket: str, name: str) -> Stream | None:
+        """The stream of that name, soft-deleted and expired ones included."""
+        key = f"{bucket}/{name}"
+        stream = self._hot.get(key)
+        if stream is not None:
+            self._hot.move_to_end(key)
+            return stream
+        stored = self.store.get(keys.name(bucket, name))
+        if stored is None:
+            return None
+        return self.load(StreamId(keys.unpack_id(stored)))
+
+    def load(self, stream_id: StreamId) -> Stream | None:
+        """The stream with that id, from memory or from its checkpoint and the runs after it."""
+        stream = self._by_id.get(stream_id)
+        if stream is not None:
+            return stream
+        stored = self.store.get(keys.state(stream_id))
+        if stored is None:
+            return None
+        state = decode_state(stored)
+        runs = []
+        start, end = keys.run(stream_id, state.tail_seq), keys.run_end(stream_id)
+        for key, value in self.store.scan(start, end):
+            run = Run(keys.split_run(key)[1], value)
+            if run.first != state.tail_seq or run.bytes_before != state.tail_byte:
+                raise Corruption(f"records are missing before a run. first_seq={run.first}")
+            _replay(state, run)
+            runs.append((run.first, run.stored_bytes))
+        stream = Stream(state)
+        stream.runs = runs
+        stream.run_bytes = sum(size for _, size in runs)
+        stream.checkpoint_bytes = len(stored)
+        if state.ttl_s is not None:
+            # Reads renew the TTL on disk only now and then; nothing may expire early for that.
+            grace_ms = state.ttl_s * 1000 // TTL_TOUCH_FRACTION
+            stream.accessed_at_ms = TimestampMs(state.touched_at_ms + grace_ms)
+        self._remember(stream)
+        return stream
+
+    def _remember(self, stream: Stream) -> None:
+        self._by_id[stream.state.id] = stream
+        self._hot[stream.state.key] = stream
+        while len(self._hot) > self.hot_streams_max:
+            if not self._evict_one():
+                break
+
+    def _evict_one(self) -> bool:
+        """Forget the stream unused for longest. Everything about it is in the store."""
+        for _ in range(min(len(self._hot), 64)):
+            key, stream = self._hot.popitem(last=False)
+            if stream.idle and not _touch_is_owed(stream):
+                del self._by_id[stream.state.id]
+                return True
+            self._hot[key] = stream
+        return False
+
+    def hot_streams(self) -> int:
+        return len(self._hot)
+
+    def names(self, bucket: str, prefix: str = "", after: str = "") -> Iterator[str]:
+        """Stream names of a bucket in order, those kept only for their forks included."""
+        start = keys.name(bucket, prefix)
+        end = keys.name(bucket, prefix) + b"\xff" * 8
+        if after:
+            start = max(start, keys.name(bucket, after) + b"\0")
+        for key, _ in self.store.scan(start, end):
+            yield keys.split_name(key)[1]
+
+    def read_run(self, owner: StreamId, seq: SeqNum) -> Run:
+        """The run that holds record `seq` of the stream that wrote it, applied or durable."""
+        stream = self._by_id.get(owner)
+        if stream is not None:
+            for builder in stream.builders:
+                if builder.first <= seq < builder.first + builder.count:
+                    return Run(builder.first, builder.encode())
+        found = self.store.last_before(keys.run(owner, seq), keys.run(owner, SeqNum(0)))
+        if found is None:
+            raise Corruption(f"a record is missing. stream_id={owner} seq={seq}")
+        run = Run(keys.split_run(found[0])[1], found[1])
+        if seq >= run.end:
+            raise Corruption(f"a record is missing. stream_id={owner} seq={seq}")
+        return run
+
+    # -- applying commands
+
+    def apply(self, command: Command) -> Outcome:
+        """Decide one command and take over its effects. Raises the errors of core."""
+        return self._apply[type(command)](command)
+
+    def _append(self, command: Append) -> Appended:
+        stream = self._live(command)
+        state = stream.state
+        messages = append.judge_append(state, command)
+        if messages is None:
+            return append.acknowledge(state, command.producer, repeat=True, added=False)
+        self._mark(stream)
+        if messages:
+            self._stage(stream, messages, command.at_ms)
+            changes = stream.builders[-1].changes
+        else:
+            changes = WriterChanges()
+            stream.dirty = True
+        append.note_writer(
+            state,
+            changes,
+            command.at_ms,
+            claim=command.producer,
+            stream_seq=command.stream_seq,
+            close=command.close,
+        )
+        return append.acknowledge(
+            state, command.producer, repeat=False, added=bool(messages)
+        )
+
+    def _live(self, command: Command) -> Stream:
+        stream = self.find(command.bucket, command.name)
+        if stream is None:
+            raise StreamNotFound(command.name)
+        if stream.state.deleted:
+            raise StreamGone(command.name)
+        if stream.state.is_expired(command.at_ms):
+            raise StreamNotFound(command.name)
+        return stream
+
+    def _mark(self, stream: Stream) -> None:
+        if not stream.touched_in_commit:
+            stream.touched_in_commit = True
+            self._touched.append(stream)
+
+    def _stage(self, stream: Stream, messages: list[bytes], at_ms: TimestampMs) -> None:
+        """Add messages to the run that the commit will write."""
+        state = stream.state
+        time_ms = max(at_ms, state.last_time_ms)
+        builder = stream.builders[-1] if stream.builders else self._open_run(stream)
+        flags = records.APPEND_START
+        for message in messages:
+            if builder.body_bytes >= RUN_BYTES_MAX:
+                builder = self._open_run(stream)
+            if len(message) <= RECORD_BODY_BYTES_MAX:
+                builder.add(message, flags, time_ms)
+                state.tail_seq = SeqNum(state.tail_seq + 1)
+            else:
+                parts = records.split_message(message)
+                for part in parts[:-1]:
+                    builder.add(part, flags | records.CONTINUES, time_ms)
+                    flags = 0
+                builder.add(parts[-1], 0, time_ms)
+                state.tail_seq = SeqNum(state.tail_seq + len(parts))
+            flags = 0
+            state.tail_byte = ByteOffset(state.tail_byte + len(message))
+            state.tail_message += 1
+        state.last_time_ms = TimestampMs(time_ms)
+
+    def _open_run(self, stream: Stream) -> RunBuilder:
+        state = stream.state
+        builder = RunBuilder(state.tail_seq, state.tail_byte, state.tail_message, json=state.json)
+        stream.builders.append(builder)
+        return builder
+
+    def _create(self, command: Create) -> Created:
+        existing = self.find(command.bucket, command.name)
+        if existing is not None:
+            state = existing.state
+            if state.references or state.deleted or not state.is_expired(command.at_ms):
+                return self._confirm(existing, command)
+        stream = self._new_stream(command)
+        if existing is not None:
+            self._purge(existing)
+        state = stream.state
+        self._remember(stream)
+        self._mark(stream)
+        self.unsettled.add(state.key)
+        stream.dirty = True
+        self._effects.append(_put_name(state))
+        for owner in sorted(state.owners()):
+            source = self.load(owner)
+            assert source is not None
+            source.state.references += 1
+            source.dirty = True
+            self._mark(source)
+        return _created(state, command, new=True)
+
+    def _confirm(self, existing: Stream, command: Create) -> Created:
+        if lifecycle.judge_existing(existing.state, command):
+            existing.dirty = True
+            self._mark(existing)
+        return _created(existing.state, command, new=False)
+
+    def _new_stream(self, command: Create) -> Stream:
+        """Everything that may be refused comes first, so that a refusal changes nothing."""
+        if command.fork is None:
+            state = lifecycle.new_stream(command, StreamId(0))
+        else:
+            found = self.find(command.fork.bucket, command.fork.name)
+            source = lifecycle.judge_source(found.state if found else None, command)
+            point = find_fork_point(self, source, command.fork)
+            state = lifecycle.forked_stream(command, StreamId(0), source, point)
+        messages = []
+        if command.body:
+            messages = jsonmode.flatten(command.body) if state.json else [command.body]
+
+        state.id = StreamId(self._number << keys.SHARD_SHIFT | self._next_id)
+        self._next_id += 1
+        stream = Stream(state)
+        if messages:
+            self._stage(stream, messages, command.at_ms)
+        append.note_writer(
+            state,
+            WriterChanges(),
+            command.at_ms,
+            claim=command.producer,
+            stream_seq=command.stream_seq,
+            close=command.closed,
+        )
+        state.created_tail_seq = state.tail_seq
+        return stream
+
+    def _delete(self, command: Delete) -> None:
+        self._remove(self._live(command))
+
+    def _expire(self, command: Expire) -> None:
+        stream = self.find(command.bucket, command.name)
+        if stream is None or stream.state.deleted or not stream.state.is_expired(command.at_ms):
+            return
+        self._remove(stream)
+
+    def _remove(self, stream: Stream) -> None:
+        """Free the name, or keep the stream for its forks until the last of them is gone."""
+        self.unsettled.add(stream.state.key)
+        if stream.state.references:
+            stream.state.deleted = True
+            stream.dirty = True
+            self._mark(stream)
+        else:
+            self._purge(stream)
+
+    def _purge(self, stream: Stream) -> None:
+        """Drop a stream that nothing reads, then the soft-deleted ones it was the last to need."""
+        state = stream.state
+        stream.dirty = False
+        stream.purged = True
+        stream.builders.clear()
+        self._hot.pop(state.key, None)
+        self._by_id.pop(state.id, None)
+        self._removed.append(stream)
+        self.unsettled.add(state.key)
+        self._effects.append(_drop_stream(state))
+        for owner in sorted(state.owners()):
+            source = self.load(owner)
+            assert source is not None
+            source.state.references -= 1
+            source.dirty = True
+            self._mark(source)
+            if source.state.deleted and not source.state.references:
+                self._purge(source)
+
+    def _touch(self, command: Touch) -> None:
+        stream = self.find(command.bucket, command.name)
+        if stream is not None and not stream.state.deleted:
+            stream.state.touch(command.at_ms)
+            stream.dirty = True
+            self._mark(stream)
+
+    def _save_document(self, command: SaveDocument) -> None:
+        key, value = keys.document(command.bucket, command.name), command.value
+        if value is None:
+            self._effects.append(lambda batch: batch.delete(key))
+        else:
+            self._effects.append(lambda batch: batch.put(key, value))
+
+    # -- one commit
+
+    def seal(self) -> Batch | None:
+        """What the commands since the last `settle` have to write; None for nothing."""
+        if not self._touched and not self._effects and not self._removed:
+            return None
+        batch = self.store.batch()
+        for effect in self._effects:
+            effect(batch)
+        if self._next_id != self._next_id_stored:
+            batch.put(keys.NEXT_ID, keys.pack_id(self._next_id))
+        for stream in self._touched:
+            for builder in stream.builders:
+                batch.put(keys.run(stream.state.id, builder.first), builder.encode())
+            if stream.dirty:
+                stream.checkpoint_number += 1
+                batch.put(keys.state(stream.state.id), encode_state(stream.state))
+        return batch
+
+    def settle(self) -> list[Stream]:
+        """The batch is durable: show its effects. Returns the streams that changed."""
+        for stream in self._touched:
+            state = stream.state
+            for builder in stream.builders:
+                # A checkpoint of the same commit covers the run: nothing to replay, but still
+                # something to pack.
+                size = builder.body_bytes + RUN_OVERHEAD_BYTES
+                stream.runs.append((builder.first, size))
+                stream.run_bytes += size
+            stream.builders = []
+            stream.tail = state.tail
+            stream.tail_closed = state.closed
+            stream.dirty = False
+            stream.touched_in_commit = False
+        for stream in self._removed:
+            stream.gone = True
+        changed = self._touched + self._removed
+        self._next_id_stored = self._next_id
+        self._touched, self._removed, self._effects = [], [], []
+        self.unsettled.clear()
+        return changed
+
+    def document(self, collection: str, name: str) -> bytes | None:
+        return self.store.get(keys.document(collection, name))
+
+    def documents(self, collection: str) -> Iterator[tuple[str, bytes]]:
+        start = keys.document(collection, "")
+        for key, value in self.store.scan(start, keys.prefix_end(start)):
+            yield keys.split_document(key)[1], value
+
+
+def _replay(state: StreamState, run: Run) -> None:
+    """Bring a checkpoint forward over one run."""
+    state.tail_seq = run.end
+    state.tail_byte = ByteOffset(run.bytes_before + run.shown_bytes())
+    state.tail_message = run.messages_before + run.message_count()
+    state.last_time_ms = TimestampMs(run.last_time_ms)
+    state.touch(TimestampMs(run.last_time_ms))
+    changes = run.changes()
+    if changes is not None:
+        state.replay(changes)
+
+
+def _touch_is_owed(stream: Stream) -> bool:
+    state = stream.state
+    return state.ttl_s is not None and stream.accessed_at_ms > state.touched_at_ms
+
+
+def _created(state: StreamState, command: Create, *, new: bool) -> Created:
+    mark = state.producers.get(command.producer.id) if command.producer else None
+    return Created(
+        new=new,
+        id=state.id,
+        content_type=state.content_type,
+        tail=Position(*state.tail),
+        closed=state.closed,
+        ttl_s=state.ttl_s,
+        expires_at_ms=state.expires_at_ms,
+        producer=mark,
+    )
+
+
+def _put_name(state: StreamState) -> Callable[[Batch], None]:
+    name_key, stream_id, deadline = keys.name(state.bucket, state.name), state.id, state.deadline_ms
+
+    def effect(batch: Batch) -> None:
+        batch.put(name_key, keys.pack_id(stream_id))
+        if deadline is not None:
+            batch.put(keys.deadline(deadline, stream_id), b"")
+
+    return effect
+
+
+def _drop_stream(state: StreamState) -> Callable[[Batch], None]:
+    name_key, stream_id = keys.name(state.bucket, state.name), state.id
+
+    def effect(batch: Batch) -> None:
+        batch.delete(name_key)
+        batch.delete(keys.state(stream_id))
+        batch.put(keys.garbage(stream_id), b"")
+
+    return effect

@@ -1,0 +1,121 @@
+"""What has to happen by itself: expiry of streams, removal of deleted data, the look at the disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headwater.core.commands import Expire
+from headwater.core.limits import LIFETIME_MS_MAX
+from headwater.core.types import SeqNum, StreamId, TimestampMs
+from headwater.engine.clock import Clock, Timer
+from headwater.engine.shard import Shard, Stream
+from headwater.storage import keys
+from headwater.storage.store import StoreBusy
+
+log = logging.getLogger("headwater.sweep")
+
+SWEEP_INTERVAL_S = 1.0
+EXPIRIES_PER_SWEEP_MAX = 256
+GARBAGE_KEYS_PER_SWEEP_MAX = 512
+GARBAGE_STREAMS_PER_SWEEP_MAX = 64
+
+
+class Sweeper:
+    """Looks once a second; each look is bounded."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        clock: Clock,
+        *,
+        deadline_of: Callable[[Stream], TimestampMs | None],
+        expire: Callable[[Expire], object],
+        free_bytes: Callable[[], int] | None,
+        disk_reserve_bytes: int,
+    ) -> None:
+        self.disk_low = False
+        self._shard = shard
+        self._clock = clock
+        self._deadline_of = deadline_of
+        self._expire = expire
+        self._free_bytes = free_bytes
+        self._disk_reserve_bytes = disk_reserve_bytes
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        self._look_at_disk()
+        self._timer = self._clock.call_later(SWEEP_INTERVAL_S, self._tick)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        try:
+            self.sweep()
+        except Exception:
+            log.exception("a sweep failed; it is tried again")
+        self._timer = self._clock.call_later(SWEEP_INTERVAL_S, self._tick)
+
+    def sweep(self) -> None:
+        self._look_at_disk()
+        try:
+            self._expire_streams()
+            self._collect_garbage()
+        except StoreBusy:
+            pass  # the next look does it
+
+    def _look_at_disk(self) -> None:
+        if self._free_bytes is None:
+            return
+        low = self._free_bytes() < self._disk_reserve_bytes
+        if low != self.disk_low:
+            log.warning("disk space is %s", "low: writes are refused" if low else "free again")
+        self.disk_low = low
+
+    def _expire_streams(self) -> None:
+        """Look at the streams whose indexed deadline has come; it may have moved since."""
+        store, now = self._shard.store, self._clock.now_ms()
+        start = keys.deadline(TimestampMs(0), StreamId(0))
+        end = keys.deadline(TimestampMs(now + 1), StreamId(0))
+        batch, changes = store.batch(), 0
+        for key, _ in store.scan(start, end):
+            _, stream_id = keys.split_deadline(key)
+            stream = self._shard.load(stream_id)
+            deadline = None if stream is None else self._deadline_of(stream)
+            if stream is not None and deadline is not None and not stream.state.deleted:
+                if deadline <= now:
+                    state = stream.state
+                    self._expire(Expire(state.bucket, state.name, now))
+                    deadline = TimestampMs(now + 1000)  # look again, should the command be lost
+                batch.put(keys.deadline(TimestampMs(min(deadline, LIFETIME_MS_MAX)), stream_id), b"")
+            batch.delete(key)
+            changes += 1
+            if changes >= EXPIRIES_PER_SWEEP_MAX:
+                break
+        if changes:
+            store.write(batch)
+
+    def _collect_garbage(self) -> None:
+        store = self._shard.store
+        batch, streams, removed = store.batch(), 0, 0
+        prefix = keys.GARBAGE_PREFIX
+        for key, _ in store.scan(prefix, keys.prefix_end(prefix)):
+            stream_id = keys.split_garbage(key)
+            start, end = keys.run(stream_id, SeqNum(0)), keys.run_end(stream_id)
+            count = 0
+            for run_key, _ in store.scan(start, end):
+                batch.delete(run_key)
+                count += 1
+                if count > GARBAGE_KEYS_PER_SWEEP_MAX:
+                    batch.delete_range(start, end)
+                    break
+            batch.delete(key)
+            streams += 1
+            removed += count
+            if streams >= GARBAGE_STREAMS_PER_SWEEP_MAX or removed >= GARBAGE_KEYS_PER_SWEEP_MAX:
+                break
+        if streams:
+            store.write(batch)

@@ -1,0 +1,1 @@
+"""Sockets, HTTP, settings, limits, and the composition root."""

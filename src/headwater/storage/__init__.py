@@ -1,0 +1,1 @@
+"""What is on disk. Synchronous; the only code that knows keys."""

@@ -1,0 +1,101 @@
+"""Every key of the store, drawn and frozen. Integers are big-endian so that keys sort by them.
+
+    m <name>                     store facts: format, tag, next id
+    n <bucket> 00 <name>         stream name  -> internal id (u64)
+    s <id u64>                   checkpoint of a stream (MessagePack of StreamState)
+    r <id u64> <first seq u64>   a run or packed chunk of records (see runs.py)
+    e <deadline ms u64> <id u64> when to look whether a stream has expired -> empty
+    g <id u64>                   records waiting to be removed -> empty
+    d <collection> 00 <name>     documents of the server's own: subscriptions, keys
+
+Frozen: a new layout gets a new first byte, and the reader keeps both.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from headwater.core.types import SeqNum, StreamId, TimestampMs
+
+_U64 = struct.Struct(">Q")
+_RUN = struct.Struct(">cQQ")
+_DEADLINE = struct.Struct(">cQQ")
+
+FORMAT = b"mformat"
+STORE_TAG = b"mtag"
+NEXT_ID = b"mnext-id"
+
+NAME_PREFIX = b"n"
+STATE_PREFIX = b"s"
+RUN_PREFIX = b"r"
+DEADLINE_PREFIX = b"e"
+GARBAGE_PREFIX = b"g"
+DOCUMENT_PREFIX = b"d"
+
+SHARD_SHIFT = 48
+
+
+def name(bucket: str, stream: str) -> bytes:
+    return b"n%b\0%b" % (bucket.encode(), stream.encode())
+
+
+def split_name(key: bytes) -> tuple[str, str]:
+    bucket, stream = key[1:].split(b"\0", 1)
+    return bucket.decode(), stream.decode()
+
+
+def state(stream_id: StreamId) -> bytes:
+    return b"s" + _U64.pack(stream_id)
+
+
+def run(stream_id: StreamId, first: SeqNum) -> bytes:
+    return _RUN.pack(b"r", stream_id, first)
+
+
+def split_run(key: bytes) -> tuple[StreamId, SeqNum]:
+    _, stream_id, first = _RUN.unpack(key)
+    return StreamId(stream_id), SeqNum(first)
+
+
+def run_end(stream_id: StreamId) -> bytes:
+    """Sorts after every run of the stream."""
+    return b"r" + _U64.pack(stream_id + 1)
+
+
+def deadline(at_ms: TimestampMs, stream_id: StreamId) -> bytes:
+    return _DEADLINE.pack(b"e", at_ms, stream_id)
+
+
+def split_deadline(key: bytes) -> tuple[TimestampMs, StreamId]:
+    _, at_ms, stream_id = _DEADLINE.unpack(key)
+    return TimestampMs(at_ms), StreamId(stream_id)
+
+
+def garbage(stream_id: StreamId) -> bytes:
+    return b"g" + _U64.pack(stream_id)
+
+
+def split_garbage(key: bytes) -> StreamId:
+    return StreamId(_U64.unpack(key[1:])[0])
+
+
+def document(collection: str, document_name: str) -> bytes:
+    return b"d%b\0%b" % (collection.encode(), document_name.encode())
+
+
+def split_document(key: bytes) -> tuple[str, str]:
+    collection, document_name = key[1:].split(b"\0", 1)
+    return collection.decode(), document_name.decode()
+
+
+def pack_id(stream_id: int) -> bytes:
+    return _U64.pack(stream_id)
+
+
+def unpack_id(value: bytes) -> int:
+    return int(_U64.unpack(value)[0])
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The smallest key after every key with this prefix."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -1,0 +1,390 @@
+"""One run: what a commit added to one stream. A packed chunk has the same layout.
+
+    format         u8       1
+    bits           u8       what the run holds, see below
+    reserved       u16      0
+    count          u32      records in the run, at least 1
+    bytes_before   u64      body bytes of the stream before the first record
+    messages_before u64     messages of the stream before the first record
+    body_bytes     u32      length of the bodies column
+    changes_bytes  u32      length of the writer changes
+    times          u64[count]   milliseconds
+    lengths        u32[count]   of each body
+    flags          u8[count]    see core/records.py
+    headers        per record that has them: u16 pairs, then u32 length + bytes for each part
+    bodies         back to back; with bit JSON a comma follows the last record of each message
+    changes        MessagePack of WriterChanges, only with bit CHANGES
+    crc32c         u32      of everything above
+
+Integers are little-endian. Lengths, not ends: packing is then joining columns, no arithmetic per
+record. The comma is stored because a JSON read is then one slice (ADR 0003). `changes` of a packed
+chunk are dropped: the checkpoint written with it holds them.
+
+Frozen: a new layout gets a new format number, and the reader keeps both.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+
+import crc32c
+
+from headwater.core.errors import Corruption
+from headwater.core.records import COMMAND, CONTINUES, HAS_HEADERS
+from headwater.core.stream import WriterChanges, decode_changes, encode_changes
+from headwater.core.types import ByteOffset, Position, SeqNum
+
+FORMAT = 1
+JSON = 1
+PARTS = 2
+"""Some records continue a message, so the end of a record is not always the end of a message."""
+COMMANDS = 4
+HEADERS = 8
+CHANGES = 16
+
+_HEAD = struct.Struct("<BBHIQQII")
+_ONE = struct.Struct("<BBHIQQIIQIB")
+_CRC = struct.Struct("<I")
+_PAIRS = struct.Struct("<H")
+_LENGTH = struct.Struct("<I")
+_checksum = crc32c.crc32c
+
+RecordHeaders = Sequence[tuple[bytes, bytes]]
+
+assert array("I").itemsize == 4
+assert array("Q").itemsize == 8
+
+
+class RunBuilder:
+    """Gathers what one commit adds to one stream."""
+
+    __slots__ = (
+        "_bits",
+        "_bodies",
+        "_flags",
+        "_headers",
+        "_lengths",
+        "_times",
+        "body_bytes",
+        "bytes_before",
+        "changes",
+        "first",
+        "messages_before",
+    )
+
+    def __init__(
+        self, first: SeqNum, bytes_before: ByteOffset, messages_before: int, *, json: bool
+    ) -> None:
+        self.first = first
+        self.bytes_before = bytes_before
+        self.messages_before = messages_before
+        self.changes = WriterChanges()
+        self.body_bytes = 0
+        self._bits = JSON if json else 0
+        self._times: list[int] = []
+        self._lengths: list[int] = []
+        self._flags = bytearray()
+        self._headers: list[bytes] = []
+        self._bodies: list[bytes] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._lengths)
+
+    def add(
+        self, body: bytes, flags: int, time_ms: int, headers: RecordHeaders | None = None
+    ) -> None:
+        """Add one record."""
+        if headers:
+            flags |= HAS_HEADERS
+            self._bits |= HEADERS
+            self._headers.append(_encode_headers(headers))
+        self._times.append(time_ms)
+        self._lengths.append(len(body))
+        self._flags.append(flags)
+        self._bodies.append(body)
+        self.body_bytes += len(body)
+        if flags & (CONTINUES | COMMAND):
+            self._bits |= PARTS if flags & CONTINUES else COMMANDS
+        elif self._bits & JSON:
+            self._bodies.append(b",")
+            self.body_bytes += 1
+
+    def encode(self) -> bytes:
+        count = len(self._lengths)
+        assert count > 0
+        changes = self.changes
+        if changes.producers or changes.closed or changes.stream_seq is not None:
+            bits = self._bits | CHANGES
+            tail = encode_changes(changes)
+        else:
+            bits, tail = self._bits, b""
+        if count == 1 and not bits & HEADERS:
+            head = _ONE.pack(
+                FORMAT,
+                bits,
+                0,
+                1,
+                self.bytes_before,
+                self.messages_before,
+                self.body_bytes,
+                len(tail),
+                self._times[0],
+                self._lengths[0],
+                self._flags[0],
+            )
+            data = b"".join((head, *self._bodies, tail))
+            return data + _CRC.pack(_checksum(data))
+        return _assemble(
+            bits,
+            count,
+            self.bytes_before,
+            self.messages_before,
+            times=array("Q", self._times).tobytes(),
+            lengths=array("I", self._lengths).tobytes(),
+            flags=bytes(self._flags),
+            headers=b"".join(self._headers),
+            bodies=self._bodies,
+            body_bytes=self.body_bytes,
+            changes=tail,
+        )
+
+
+def _assemble(
+    bits: int,
+    count: int,
+    bytes_before: int,
+    messages_before: int,
+    *,
+    times: bytes,
+    lengths: bytes,
+    flags: bytes,
+    headers: bytes,
+    bodies: Sequence[bytes | memoryview],
+    body_bytes: int,
+    changes: bytes,
+) -> bytes:
+    head = _HEAD.pack(
+        FORMAT, bits, 0, count, bytes_before, messages_before, body_bytes, len(changes)
+    )
+    data = b"".join((head, times, lengths, flags, headers, *bodies, changes))
+    return data + _CRC.pack(_checksum(data))
+
+
+class Run:
+    """A stored run, opened for reading. Columns are slices of the stored bytes."""
+
+    __slots__ = (
+        "_data",
+        "_ends",
+        "_lengths",
+        "bits",
+        "bodies_at",
+        "body_bytes",
+        "bytes_before",
+        "changes_bytes",
+        "count",
+        "first",
+        "messages_before",
+    )
+
+    def __init__(self, first: SeqNum, data: bytes) -> None:
+        """Open stored bytes. Raises Corruption when they are not what was written."""
+        if len(data) < _HEAD.size + _CRC.size or data[0] != FORMAT:
+            raise Corruption(f"a run has an unknown format. first_seq={first}")
+        (stored,) = _CRC.unpack_from(data, len(data) - _CRC.size)
+        view = memoryview(data)
+        if _checksum(view[: -_CRC.size]) != stored:
+            raise Corruption(f"a run fails its checksum. first_seq={first}")
+        _, bits, _, count, bytes_before, messages_before, body_bytes, changes_bytes = (
+            _HEAD.unpack_from(data)
+        )
+        self.first = first
+        self.bits = bits
+        self.count = count
+        self.bytes_before = bytes_before
+        self.messages_before = messages_before
+        self.body_bytes = body_bytes
+        self.changes_bytes = changes_bytes
+        self.bodies_at = len(data) - _CRC.size - changes_bytes - body_bytes
+        if self.bodies_at < _HEAD.size + 13 * count:
+            raise Corruption(f"a run's columns do not fit its length. first_seq={first}")
+        self._data = data
+        self._lengths: array[int] | None = None
+        self._ends: list[int] | None = None
+
+    @property
+    def end(self) -> SeqNum:
+        """One past the last record."""
+        return SeqNum(self.first + self.count)
+
+    @property
+    def stored_bytes(self) -> int:
+        return len(self._data)
+
+    @property
+    def plain(self) -> bool:
+        """Every record is one whole message that all dialects show."""
+        return not self.bits & (PARTS | COMMANDS)
+
+    @property
+    def times(self) -> memoryview:
+        return memoryview(self._data)[_HEAD.size : _HEAD.size + 8 * self.count]
+
+    @property
+    def flags(self) -> bytes:
+        at = _HEAD.size + 12 * self.count
+        return self._data[at : at + self.count]
+
+    @property
+    def lengths(self) -> array[int]:
+        if self._lengths is None:
+            at = _HEAD.size + 8 * self.count
+            self._lengths = array("I")
+            self._lengths.frombytes(self._data[at : at + 4 * self.count])
+        return self._lengths
+
+    @property
+    def last_time_ms(self) -> int:
+        return int.from_bytes(self.times[-8:], "little")
+
+    def changes(self) -> WriterChanges | None:
+        if not self.bits & CHANGES:
+            return None
+        at = len(self._data) - _CRC.size - self.changes_bytes
+        return decode_changes(self._data[at : at + self.changes_bytes])
+
+    def shown_ends(self) -> list[int]:
+        """Body bytes shown up to and including each record; commands show none."""
+        if self._ends is None:
+            if self.bits & COMMANDS:
+                shown = (
+                    0 if flag & COMMAND else length
+                    for flag, length in zip(self.flags, self.lengths, strict=True)
+                )
+                self._ends = list(accumulate(shown))
+            else:
+                self._ends = list(accumulate(self.lengths))
+        return self._ends
+
+    def shown_bytes(self) -> int:
+        """Body bytes that this run adds to the stream's byte offset."""
+        if self.plain:
+            return self.body_bytes - (self.count if self.bits & JSON else 0)
+        return self.shown_ends()[-1]
+
+    def message_count(self) -> int:
+        """Messages that end in this run."""
+        if self.plain:
+            return self.count
+        return sum(1 for flag in self.flags if not flag & (CONTINUES | COMMAND))
+
+    def byte_at(self, seq: SeqNum) -> ByteOffset:
+        """Body bytes of the stream before record `seq`, which is in the run or right after it."""
+        index = seq - self.first
+        return ByteOffset(self.bytes_before + (self.shown_ends()[index - 1] if index else 0))
+
+    def position(self, seq: SeqNum) -> Position:
+        return Position(seq, self.byte_at(seq))
+
+    def bodies(self, start: int, stop: int) -> memoryview:
+        """The stored bodies of records `start` to `stop` (indexes), commas included.
+
+        Only for plain runs; the others go record by record through `body`.
+        """
+        ends = self.shown_ends()
+        low = ends[start - 1] if start else 0
+        high = ends[stop - 1] if stop else 0
+        if self.bits & JSON:
+            low, high = low + start, high + stop
+        return memoryview(self._data)[self.bodies_at + low : self.bodies_at + high]
+
+    def all_bodies(self) -> memoryview:
+        return memoryview(self._data)[self.bodies_at : self.bodies_at + self.body_bytes]
+
+    def record_bodies(self) -> list[memoryview]:
+        """The body of every record, without commas."""
+        view = memoryview(self._data)
+        at = self.bodies_at
+        comma = 1 if self.bits & JSON else 0
+        found = []
+        for flag, length in zip(self.flags, self.lengths, strict=True):
+            found.append(view[at : at + length])
+            at += length + (0 if flag & (CONTINUES | COMMAND) else comma)
+        return found
+
+    def record_headers(self) -> list[RecordHeaders]:
+        """The headers of every record, empty where it has none."""
+        if not self.bits & HEADERS:
+            return [()] * self.count
+        at = _HEAD.size + 13 * self.count
+        found: list[RecordHeaders] = []
+        for flag in self.flags:
+            if flag & HAS_HEADERS:
+                headers, at = _decode_headers(self._data, at)
+                found.append(headers)
+            else:
+                found.append(())
+        return found
+
+    def columns(self) -> tuple[memoryview, memoryview, memoryview, memoryview, memoryview]:
+        """times, lengths, flags, headers, bodies as stored: what packing joins."""
+        view = memoryview(self._data)
+        times = _HEAD.size
+        lengths = times + 8 * self.count
+        flags = lengths + 4 * self.count
+        headers = flags + self.count
+        return (
+            view[times:lengths],
+            view[lengths:flags],
+            view[flags:headers],
+            view[headers : self.bodies_at],
+            self.all_bodies(),
+        )
+
+
+def merge(runs: Sequence[Run]) -> bytes:
+    """Join runs that follow one another into one chunk. Writer changes are left out."""
+    assert all(before.end == after.first for before, after in zip(runs, runs[1:], strict=False))
+    bits = 0
+    for run in runs:
+        bits |= run.bits
+    columns = [run.columns() for run in runs]
+    return _assemble(
+        bits & ~CHANGES,
+        sum(run.count for run in runs),
+        runs[0].bytes_before,
+        runs[0].messages_before,
+        times=b"".join(column[0] for column in columns),
+        lengths=b"".join(column[1] for column in columns),
+        flags=b"".join(column[2] for column in columns),
+        headers=b"".join(column[3] for column in columns),
+        bodies=[column[4] for column in columns],
+        body_bytes=sum(run.body_bytes for run in runs),
+        changes=b"",
+    )
+
+
+def _encode_headers(headers: RecordHeaders) -> bytes:
+    parts = [_PAIRS.pack(len(headers))]
+    for header_name, value in headers:
+        parts += (_LENGTH.pack(len(header_name)), header_name, _LENGTH.pack(len(value)), value)
+    return b"".join(parts)
+
+
+def _decode_headers(data: bytes, at: int) -> tuple[RecordHeaders, int]:
+    (pairs,) = _PAIRS.unpack_from(data, at)
+    at += _PAIRS.size
+    found = []
+    for _ in range(pairs):
+        parts = []
+        for _ in range(2):
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size
+            parts.append(data[at : at + length])
+            at += length
+        found.append((parts[0], parts[1]))
+    return found, at

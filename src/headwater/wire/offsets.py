@@ -1,0 +1,39 @@
+"""Offset tokens: `%016d_%016d`, the next record's number and the body bytes before it.
+
+Opaque to clients, sorted as text in stream order; all zero is the start. PROTOCOL §8.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from headwater.core.errors import InvalidOffset
+from headwater.core.types import ByteOffset, Position, SeqNum
+
+_TOKEN = re.compile(r"([0-9]{16})_([0-9]{16})\Z")
+
+
+class Sentinel(Enum):
+    """The two positions that are not tokens."""
+
+    BEGINNING = "-1"
+    NOW = "now"
+
+
+def render(position: Position) -> bytes:
+    return b"%016d_%016d" % position
+
+
+def parse(text: str) -> Position | Sentinel:
+    """Raises InvalidOffset when `text` is neither a token nor a sentinel."""
+    found = _TOKEN.match(text)
+    if found is not None:
+        return Position(SeqNum(int(found[1])), ByteOffset(int(found[2])))
+    if text == "-1":
+        return Sentinel.BEGINNING
+    if text == "now":
+        return Sentinel.NOW
+    raise InvalidOffset(
+        "offset is malformed: send a Stream-Next-Offset value as it was received, -1 or now"
+    )

@@ -1,0 +1,1 @@
+"""Everything that checks Headwater. docs/testing.md says what lives where."""

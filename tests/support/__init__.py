@@ -1,0 +1,1 @@
+"""What several test folders share: builders, fakes, and a real server in a process."""
