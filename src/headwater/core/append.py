@@ -36,7 +36,8 @@ class Appended(msgspec.Struct, frozen=True):
 def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
     """Return the messages to add (none for a close), or None when it is a repeat."""
     if state.closed:
-        return _judge_closed(state, command)
+        _judge_closed(state, command)
+        return None
     if command.body and command.content_type is not None:
         received = jsonmode.media_type(command.content_type)
         expected = jsonmode.media_type(state.content_type)

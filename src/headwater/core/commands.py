@@ -83,7 +83,7 @@ class SaveDocument(_Command, frozen=True, tag="document"):
 Command = Create | Append | Delete | Touch | Expire | SaveDocument
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Command)
+_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 
 
 def encode(command: Command) -> bytes:
@@ -91,4 +91,5 @@ def encode(command: Command) -> bytes:
 
 
 def decode(data: bytes) -> Command:
-    return _decoder.decode(data)
+    command: Command = _decoder.decode(data)
+    return command

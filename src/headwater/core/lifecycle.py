@@ -179,5 +179,3 @@ def _check_first_claims(command: Create) -> None:
     claim = command.producer
     if claim is not None and claim.seq != 0:
         raise ProducerGap(expected=BatchSeq(0), received=claim.seq)
-
-

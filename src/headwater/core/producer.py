@@ -42,9 +42,7 @@ def judge(last: ProducerMark | None, claim: ProducerClaim) -> bool:
     return claim.seq == expected
 
 
-def remember(
-    producers: dict[str, ProducerMark], claim: ProducerClaim, at_ms: TimestampMs
-) -> None:
+def remember(producers: dict[str, ProducerMark], claim: ProducerClaim, at_ms: TimestampMs) -> None:
     """Record an accepted batch, and forget the producers not heard of for longest.
 
     The dict is kept in order of last use, so this looks at one entry or two, never at all of them.

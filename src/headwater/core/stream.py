@@ -41,6 +41,16 @@ class WriterChanges(msgspec.Struct, array_like=True):
     closed: bool = False
     closed_by: ProducerClaim | None = None
 
+    def add(self, later: WriterChanges) -> None:
+        """Take over the changes of the run that follows."""
+        for producer_id, mark in later.producers.items():
+            self.producers.pop(producer_id, None)
+            self.producers[producer_id] = mark
+        if later.stream_seq is not None:
+            self.stream_seq = later.stream_seq
+        if later.closed:
+            self.closed, self.closed_by = True, later.closed_by
+
 
 class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One stream. Fields are only ever added, with a default: old checkpoints must load."""
@@ -155,5 +165,3 @@ def encode_changes(changes: WriterChanges) -> bytes:
 
 def decode_changes(data: bytes) -> WriterChanges:
     return _changes_decoder.decode(data)
-
-

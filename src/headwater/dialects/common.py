@@ -1,49 +1,132 @@
-"""What every HTTP answer shares: security and CORS headers, the error body, preflight."""
+"""What every dialect answers alike: security and CORS headers, preflights, the error body, URLs.
+
+The blocks are constants, so that a response costs nothing to dress. They allow every origin; a
+server configured otherwise (`cors_origins`) changes them at its edge, and no dialect knows.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
-from headwater.wire.http import Header, HeaderBlock, Response
-
-NO_STORE: Header = (b"cache-control", b"no-store")
+from headwater.wire.http import Header, HeaderBlock, Request, Response
 
 ALLOWED_HEADERS = (
-    b"Content-Type, Authorization, If-None-Match, If-Match, Accept, Last-Event-ID, Stream-Seq, "
-    b"Stream-TTL, Stream-Expires-At, Stream-TTL-Anchor, Stream-Closed, Stream-Forked-From, "
-    b"Stream-Fork-Offset, Stream-Fork-Sub-Offset, Stream-Attrs, Stream-No-Touch, Producer-Id, "
-    b"Producer-Epoch, Producer-Seq, Traceparent, X-Request-Id"
+    b"Content-Type",
+    b"Authorization",
+    b"Accept",
+    b"Cache-Control",
+    b"If-Match",
+    b"If-None-Match",
+    b"Last-Event-ID",
+    b"Prefer",
+    b"Stream-Seq",
+    b"Stream-TTL",
+    b"Stream-TTL-Anchor",
+    b"Stream-Expires-At",
+    b"Stream-Closed",
+    b"Stream-Forked-From",
+    b"Stream-Fork-Offset",
+    b"Stream-Fork-Sub-Offset",
+    b"Stream-Attrs",
+    b"Stream-Record-Match",
+    b"Stream-Snapshot-Match",
+    b"Stream-No-Touch",
+    b"Producer-Id",
+    b"Producer-Epoch",
+    b"Producer-Seq",
+    b"S2-Basin",
+    b"S2-Format",
+    b"S2-Encryption-Key",
+    b"S2-Request-Token",
+    b"S2-Stream-Config",
+    b"X-Request-Id",
+    b"Traceparent",
+    b"Tracestate",
 )
+"""What a page may send. Fetch: a wildcard would leave out Authorization, so each is named."""
+
 EXPOSED_HEADERS = (
-    b"Stream-Next-Offset, Stream-Up-To-Date, Stream-Closed, Stream-Cursor, Stream-TTL, "
-    b"Stream-Expires-At, Stream-TTL-Remaining, Stream-TTL-Anchor, Stream-SSE-Data-Encoding, "
-    b"Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, "
-    b"Location, Retry-After, X-Request-Id"
+    b"ETag",
+    b"Location",
+    b"Retry-After",
+    b"X-Request-Id",
+    b"Stream-Next-Offset",
+    b"Stream-Up-To-Date",
+    b"Stream-Closed",
+    b"Stream-Cursor",
+    b"Stream-TTL",
+    b"Stream-TTL-Anchor",
+    b"Stream-TTL-Remaining",
+    b"Stream-Expires-At",
+    b"Stream-SSE-Data-Encoding",
+    b"Producer-Epoch",
+    b"Producer-Seq",
+    b"Producer-Expected-Seq",
+    b"Producer-Received-Seq",
 )
+"""What a page may see of an answer, besides the few headers that are always visible. Sent with
+every answer, since caches serve pages and others alike; so only what exists is listed."""
+
+PREFLIGHT_MAX_AGE_S = 24 * 3600
+"""How long a browser may remember a preflight. Browsers cap it themselves."""
+
+ALLOW_ORIGIN = b"access-control-allow-origin"
+EXPOSE_HEADERS = b"access-control-expose-headers"
+
+ANY_ORIGIN: Header = (ALLOW_ORIGIN, b"*")
+JSON_TYPE: Header = (b"content-type", b"application/json")
+NO_STORE: Header = (b"cache-control", b"no-store")
 
 SECURITY_HEADERS = HeaderBlock(
     (
         (b"x-content-type-options", b"nosniff"),
         (b"cross-origin-resource-policy", b"cross-origin"),
-        (b"access-control-allow-origin", b"*"),
-        (b"access-control-expose-headers", EXPOSED_HEADERS),
+        ANY_ORIGIN,
+        (EXPOSE_HEADERS, b", ".join(EXPOSED_HEADERS)),
+    )
+)
+"""On every response, errors included. PROTOCOL §11."""
+
+ERROR_HEADERS = SECURITY_HEADERS.extended(JSON_TYPE, NO_STORE)
+"""On every error, and on answers about the server itself."""
+
+_PREFLIGHT_HEADERS = HeaderBlock(
+    (
+        *(pair for pair in SECURITY_HEADERS.pairs if pair[0] != EXPOSE_HEADERS),
+        (b"access-control-allow-headers", b", ".join(ALLOWED_HEADERS)),
+        (b"access-control-max-age", b"%d" % PREFLIGHT_MAX_AGE_S),
     )
 )
 
+_encode = msgspec.json.Encoder().encode
+
 
 def error_body(code: str, message: str) -> bytes:
-    return msgspec.json.encode({"error": {"code": code, "message": message}})
+    """The body of an error in every dialect but S2's."""
+    return _encode({"error": {"code": code, "message": message}})
+
+
+def error_response(
+    status: int, code: str, message: str, headers: tuple[Header, ...] = ()
+) -> Response:
+    return Response(status, headers, error_body(code, message), base=ERROR_HEADERS)
 
 
 def preflight(methods: str) -> Response:
-    """The answer to OPTIONS: anybody may call, with the headers of the protocols."""
-    return Response(
-        204,
-        (
-            (b"allow", methods.encode()),
-            (b"access-control-allow-methods", methods.encode()),
-            (b"access-control-allow-headers", ALLOWED_HEADERS),
-            (b"access-control-max-age", b"86400"),
-        ),
-        base=SECURITY_HEADERS,
-    )
+    """The answer to OPTIONS, a browser's question before the real request. 204, for a day."""
+    allowed = methods.encode()
+    headers = ((b"access-control-allow-methods", allowed), (b"allow", allowed))
+    return Response(204, headers, base=_PREFLIGHT_HEADERS)
+
+
+def base_url(request: Request, public_url: str) -> str:
+    """Scheme and authority under which clients reach this server, without a slash at the end.
+
+    `public_url` if the operator set it. Otherwise what the request itself says, in which case
+    trusted proxies have been heard already.
+    """
+    if public_url:
+        return public_url
+    scheme = "https" if request.secure else "http"
+    host = request.headers.get(b"host", b"") or b"localhost"
+    return f"{scheme}://{host.decode('latin-1')}"

@@ -27,6 +27,8 @@ log = logging.getLogger("headwater.commit")
 
 COMMIT_COMMANDS_MAX = 1024
 COMMIT_BYTES_MAX = 4 * MIB
+COMMAND_BYTES = 256
+"""What a command in the queue costs besides its body."""
 BUSY_RETRY_S = 0.005
 
 Ticket = tuple[Command, "Pending[Any]", int]
@@ -91,7 +93,9 @@ class Committer:
         if self.failed:
             answer.fail(StorageFailed())
             return answer
-        size = len(command.body) if isinstance(command, (Append, Create)) else 0
+        size = COMMAND_BYTES
+        if isinstance(command, (Append, Create)):
+            size += len(command.body)
         if self._closing is not None or self._queue_bytes + size > self._queue_bytes_max:
             answer.fail(Overloaded("the server cannot take more writes just now; retry shortly"))
             return answer
@@ -103,7 +107,7 @@ class Committer:
         return answer
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call when the commit under way is settled."""
+        """Call when the commit under way is settled, or has failed."""
         self._after.append(call)
 
     def close(self) -> Pending[None]:
@@ -119,7 +123,8 @@ class Committer:
         if self._running is not None or self.failed:
             return
         self._started_s = self._clock.monotonic_s()
-        self._running = outcomes = []
+        outcomes: list[tuple[Pending[Any], Any]] = []
+        self._running = outcomes
         room = COMMIT_BYTES_MAX
         commands = self._queue
         apply = self._shard.apply
@@ -135,17 +140,16 @@ class Committer:
                 log.exception("a command failed unexpectedly")
                 outcome = error
             outcomes.append((answer, outcome))
-        self.figures.bytes += COMMIT_BYTES_MAX - room
+        self.figures.bytes += COMMIT_BYTES_MAX - room - COMMAND_BYTES * len(outcomes)
         self._queue_bytes -= COMMIT_BYTES_MAX - room
         self._write()
 
     def _write(self) -> None:
-        batch = self._shard.seal()
-        if batch is None:
-            self._finish()
-            return
         try:
-            self._shard.store.write(batch)
+            batch = self._shard.seal()
+            if batch is not None:
+                self._shard.store.write(batch)
+                self._shard.written()
         except StoreBusy:
             self.figures.stalls += 1
             self._clock.call_later(BUSY_RETRY_S, self._write)
@@ -154,7 +158,7 @@ class Committer:
             log.exception("a write to the store failed")
             self._fail()
             return
-        if self._syncer is None:
+        if batch is None or self._syncer is None:
             self._finish()
             return
         self._syncer.request()
@@ -183,12 +187,18 @@ class Committer:
             self._begin()
         for answer, outcome in outcomes:
             _answer(answer, outcome)
-        after, self._after = self._after, []
-        for call in after:
-            call()
+        self._call_after()
         if changed:
             self._on_settled(changed)
         self._maybe_closed()
+
+    def _call_after(self) -> None:
+        after, self._after = self._after, []
+        for call in after:
+            try:
+                call()
+            except Exception:
+                log.exception("a reader could not be answered; the others go on")
 
     def _maybe_closed(self) -> None:
         if self._closing is not None and not self.busy and not self._scheduled:
@@ -203,7 +213,9 @@ class Committer:
             _answer(answer, StorageFailed())
         for _, answer, _ in waiting:
             _answer(answer, StorageFailed())
+        self._call_after()
         self._on_failed()
+        self._maybe_closed()
 
     def stop(self) -> None:
         if self._syncer is not None:

@@ -96,21 +96,23 @@ class Engine:
         """Durable when it resolves. Raises nothing; errors come through the Pending."""
         if self.sweeper.disk_low:
             return _failed(DiskFull())
-        self._keep_alive(command)
+        self._keep_alive(command.bucket, command.name, command.at_ms)
+        if command.fork is not None:
+            self._keep_alive(command.fork.bucket, command.fork.name, command.at_ms)
         return self.committer.submit(command)
 
     def append(self, command: Append) -> Pending[Appended]:
         """Durable when it resolves."""
         if self.sweeper.disk_low:
             return _failed(DiskFull())
-        self._keep_alive(command)
+        self._keep_alive(command.bucket, command.name, command.at_ms)
         self.appends_total += 1
         self.append_bytes_total += len(command.body)
         return self.committer.submit(command)
 
     def delete(self, command: Delete) -> Pending[None]:
         """Durable when it resolves; the name is free then."""
-        self._keep_alive(command)
+        self._keep_alive(command.bucket, command.name, command.at_ms)
         return self.committer.submit(command)
 
     def submit(self, command: Command) -> Pending[Any]:
@@ -131,11 +133,11 @@ class Engine:
             return deadline
         return TimestampMs(max(deadline, stream.accessed_at_ms + state.ttl_s * 1000))
 
-    def _keep_alive(self, command: Command) -> None:
+    def _keep_alive(self, bucket: str, name: str, at_ms: TimestampMs) -> None:
         """Before a write is judged: put on disk the reads that keep its stream alive."""
-        stream = self.shard.find(command.bucket, command.name)
+        stream = self.shard.find(bucket, name)
         if stream is not None and stream.state.ttl_s is not None:
-            self._is_alive(stream, command.at_ms)
+            self._is_alive(stream, at_ms)
 
     def _is_alive(self, stream: Stream, now: TimestampMs) -> bool:
         """Not expired. What core does not know yet is submitted first."""
@@ -166,7 +168,12 @@ class Engine:
     # -- reads
 
     def when_settled(self, bucket: str, name: str, look: Callable[[], T]) -> T | Pending[T]:
-        """Call `look` now, or after the commit that is creating or removing the stream."""
+        """Call `look` now, or after the commit that is creating or removing the stream.
+
+        Raises StorageFailed when that commit can no longer become durable.
+        """
+        if self.committer.failed:
+            raise StorageFailed()
         if not self.shard.unsettled or f"{bucket}/{name}" not in self.shard.unsettled:
             return look()
         answer: Pending[T] = Pending()

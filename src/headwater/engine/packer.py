@@ -15,14 +15,18 @@ from headwater.core.stream import encode_state
 from headwater.core.types import SeqNum
 from headwater.engine.shard import Shard, Stream
 from headwater.storage import keys, packing
-from headwater.storage.runs import Run, merge
+from headwater.storage.runs import merge
 from headwater.storage.store import StoreBusy
+
+JOB_RUNS_MAX = 1024
+"""A stream with more runs than this (after a crash undid its packing) is packed in several jobs."""
 
 
 class _Job(NamedTuple):
     stream: Stream
     plan: packing.Plan
-    checkpoint: bytes
+    checkpoint: bytes | None
+    """None when runs are left over: the chunks then keep the changes of writer state."""
     checkpoint_number: int
     """Of the stream's last checkpoint when this one was taken: a later one must stay."""
     runs: int
@@ -51,45 +55,68 @@ class Packer:
             return
         if not packing.worth_packing(count, stream.run_bytes, stream.checkpoint_bytes):
             return
+        while len(stream.runs) > JOB_RUNS_MAX:
+            self._prepare_part(stream)
         state = stream.state
         plan = packing.plan(stream.runs, state.partial_chunks, state.tail_seq)
         state.partial_chunks = plan.partial
         checkpoint = encode_state(state)
         stream.checkpoint_bytes = len(checkpoint)
+        self._add(_Job(stream, plan, checkpoint, stream.checkpoint_number, len(stream.runs)))
         stream.runs = []
         stream.run_bytes = 0
-        self.debt_runs += count
-        self._jobs.append(_Job(stream, plan, checkpoint, stream.checkpoint_number, count))
+
+    def _prepare_part(self, stream: Stream) -> None:
+        """Pack the first of very many runs, without a checkpoint.
+
+        Nothing before them is merged with them: a chunk must not reach over the checkpoint that is
+        on disk, because loading the stream replays from there.
+        """
+        first, rest = stream.runs[:JOB_RUNS_MAX], stream.runs[JOB_RUNS_MAX:]
+        plan = packing.plan(first, [], rest[0][0])
+        stream.state.partial_chunks = plan.partial
+        self._add(_Job(stream, plan, None, stream.checkpoint_number, len(first)))
+        stream.runs = rest
+        stream.run_bytes = sum(size for _, size in rest)
+
+    def _add(self, job: _Job) -> None:
+        self.debt_runs += job.runs
+        job.stream.packing_jobs += 1
+        self._jobs.append(job)
 
     def step(self) -> None:
         """Do one job."""
         if not self._jobs:
             return
         job = self._jobs.popleft()
-        stream = job.stream
-        if not stream.purged:
-            store = self._shard.store
-            batch = store.batch()
-            stream_id = stream.state.id
-            for first, end in job.plan.chunks:
-                runs = self._read(stream, first, end)
-                if len(runs) < 2:
-                    continue
-                for run in runs[1:]:
-                    batch.delete(keys.run(stream_id, run.first))
-                batch.put(keys.run(stream_id, first), merge(runs))
-            if stream.checkpoint_number == job.checkpoint_number:
-                batch.put(keys.state(stream_id), job.checkpoint)
+        if not job.stream.purged:
             try:
-                store.write_unlogged(batch)
+                self._do(job)
             except StoreBusy:
                 self._jobs.appendleft(job)
                 return
             self.chunks_total += len(job.plan.chunks)
             self.bytes_total += job.plan.bytes
         self.debt_runs -= job.runs
+        job.stream.packing_jobs -= 1
 
-    def _read(self, stream: Stream, first: SeqNum, end: SeqNum) -> list[Run]:
+    def _do(self, job: _Job) -> None:
+        stream, store = job.stream, self._shard.store
+        stream_id = stream.state.id
+        batch = store.batch()
+        for first, end in job.plan.chunks:
+            runs = self._read(stream, first, end)
+            if len(runs) < 2:
+                continue
+            for later, _ in runs[1:]:
+                batch.delete(keys.run(stream_id, later))
+            chunk = merge(runs, keep_changes=job.checkpoint is None)
+            batch.put(keys.run(stream_id, runs[0][0]), chunk)
+        if job.checkpoint is not None and stream.checkpoint_number == job.checkpoint_number:
+            batch.put(keys.state(stream_id), job.checkpoint)
+        store.write_unlogged(batch)
+
+    def _read(self, stream: Stream, first: SeqNum, end: SeqNum) -> list[tuple[SeqNum, bytes]]:
         stream_id = stream.state.id
         entries = self._shard.store.scan(keys.run(stream_id, first), keys.run(stream_id, end))
-        return [Run(keys.split_run(key)[1], value) for key, value in entries]
+        return [(keys.split_run(key)[1], value) for key, value in entries]

@@ -18,6 +18,8 @@ from headwater.engine.forks import extent_of
 from headwater.engine.shard import Shard, Stream
 from headwater.storage.runs import JSON, Run
 
+Buffer = bytes | bytearray | memoryview
+
 STEP_BYTES = 256 * KIB
 """Read at most about this much between two turns of the loop: cold data must not freeze it."""
 
@@ -31,7 +33,7 @@ class Slice:
         self.start = start
         self.end = start
         self.json = json
-        self.buffers: list[memoryview | bytes] = []
+        self.buffers: list[Buffer] = []
         self.size = 0
         """Body bytes, commas not counted."""
         self.at_tail = False
@@ -39,7 +41,7 @@ class Slice:
         self.closed = False
         """Nothing will ever follow."""
 
-    def body(self) -> list[memoryview | bytes]:
+    def body(self) -> list[Buffer]:
         """The bytes of a response: joined messages, or a JSON array. PROTOCOL §9.1."""
         if not self.json:
             return self.buffers
@@ -145,7 +147,7 @@ def _take_by_record(
 ) -> bool:
     """The slow way: messages in parts, command records, a record cut by a fork."""
     bodies, flags = run.record_bodies(), run.flags
-    message: list[memoryview | bytes] = []
+    message: list[Buffer] = []
     size = 0
     for index in range(begin, stop):
         if not message and found.size >= size_max:

@@ -43,6 +43,7 @@ class Stream:
         "dirty",
         "followers",
         "gone",
+        "packing_jobs",
         "purged",
         "run_bytes",
         "runs",
@@ -70,11 +71,13 @@ class Stream:
         self.run_bytes = 0
         self.checkpoint_bytes = 0
         self.checkpoint_number = 0
+        self.packing_jobs = 0
+        """Jobs that hold this object: it must stay the only one for its stream."""
         self.followers: set[Callable[[Stream, dict[Any, Any]], None]] | None = None
 
     @property
     def idle(self) -> bool:
-        return not self.touched_in_commit and not self.followers
+        return not self.touched_in_commit and not self.followers and not self.packing_jobs
 
 
 class Shard:
@@ -90,6 +93,8 @@ class Shard:
         self._by_id: dict[StreamId, Stream] = {}
         self._touched: list[Stream] = []
         self._removed: list[Stream] = []
+        self._purged_ids: set[StreamId] = set()
+        """Dropped by the commit under way: the store may still have them."""
         self._effects: list[Callable[[Batch], None]] = []
         self._next_id = 1
         stored = store.get(keys.NEXT_ID)
@@ -125,7 +130,7 @@ class Shard:
         if stream is not None:
             return stream
         stored = self.store.get(keys.state(stream_id))
-        if stored is None:
+        if stored is None or stream_id in self._purged_ids:
             return None
         state = decode_state(stored)
         runs = []
@@ -140,10 +145,7 @@ class Shard:
         stream.runs = runs
         stream.run_bytes = sum(size for _, size in runs)
         stream.checkpoint_bytes = len(stored)
-        if state.ttl_s is not None:
-            # Reads renew the TTL on disk only now and then; nothing may expire early for that.
-            grace_ms = state.ttl_s * 1000 // TTL_TOUCH_FRACTION
-            stream.accessed_at_ms = TimestampMs(state.touched_at_ms + grace_ms)
+        stream.accessed_at_ms = _credited_access_ms(state)
         self._remember(stream)
         return stream
 
@@ -156,7 +158,7 @@ class Shard:
 
     def _evict_one(self) -> bool:
         """Forget the stream unused for longest. Everything about it is in the store."""
-        for _ in range(min(len(self._hot), 64)):
+        for _ in range(min(len(self._hot) - 1, 64)):  # never the newest: it is about to be used
             key, stream = self._hot.popitem(last=False)
             if stream.idle and not _touch_is_owed(stream):
                 del self._by_id[stream.state.id]
@@ -218,9 +220,7 @@ class Shard:
             stream_seq=command.stream_seq,
             close=command.close,
         )
-        return append.acknowledge(
-            state, command.producer, repeat=False, added=bool(messages)
-        )
+        return append.acknowledge(state, command.producer, repeat=False, added=bool(messages))
 
     def _live(self, command: Command) -> Stream:
         stream = self.find(command.bucket, command.name)
@@ -352,6 +352,7 @@ class Shard:
         stream.builders.clear()
         self._hot.pop(state.key, None)
         self._by_id.pop(state.id, None)
+        self._purged_ids.add(state.id)
         self._removed.append(stream)
         self.unsettled.add(state.key)
         self._effects.append(_drop_stream(state))
@@ -393,9 +394,14 @@ class Shard:
             for builder in stream.builders:
                 batch.put(keys.run(stream.state.id, builder.first), builder.encode())
             if stream.dirty:
-                stream.checkpoint_number += 1
                 batch.put(keys.state(stream.state.id), encode_state(stream.state))
         return batch
+
+    def written(self) -> None:
+        """The sealed batch is in the store: a checkpoint that packing took earlier must not follow."""
+        for stream in self._touched:
+            if stream.dirty:
+                stream.checkpoint_number += 1
 
     def settle(self) -> list[Stream]:
         """The batch is durable: show its effects. Returns the streams that changed."""
@@ -408,8 +414,9 @@ class Shard:
                 stream.runs.append((builder.first, size))
                 stream.run_bytes += size
             stream.builders = []
-            stream.tail = state.tail
-            stream.tail_closed = state.closed
+            if not stream.purged:  # what a purged stream got in this commit was never written
+                stream.tail = state.tail
+                stream.tail_closed = state.closed
             stream.dirty = False
             stream.touched_in_commit = False
         for stream in self._removed:
@@ -417,6 +424,7 @@ class Shard:
         changed = self._touched + self._removed
         self._next_id_stored = self._next_id
         self._touched, self._removed, self._effects = [], [], []
+        self._purged_ids.clear()
         self.unsettled.clear()
         return changed
 
@@ -442,8 +450,14 @@ def _replay(state: StreamState, run: Run) -> None:
 
 
 def _touch_is_owed(stream: Stream) -> bool:
-    state = stream.state
-    return state.ttl_s is not None and stream.accessed_at_ms > state.touched_at_ms
+    """Was it read later than a stream loaded anew would be given credit for?"""
+    return stream.accessed_at_ms > _credited_access_ms(stream.state)
+
+
+def _credited_access_ms(state: StreamState) -> TimestampMs:
+    """Reads renew the TTL on disk only now and then; nothing may expire early for that."""
+    grace_ms = (state.ttl_s or 0) * 1000 // TTL_TOUCH_FRACTION
+    return TimestampMs(state.touched_at_ms + grace_ms)
 
 
 def _created(state: StreamState, command: Create, *, new: bool) -> Created:

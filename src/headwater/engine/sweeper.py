@@ -90,7 +90,9 @@ class Sweeper:
                     state = stream.state
                     self._expire(Expire(state.bucket, state.name, now))
                     deadline = TimestampMs(now + 1000)  # look again, should the command be lost
-                batch.put(keys.deadline(TimestampMs(min(deadline, LIFETIME_MS_MAX)), stream_id), b"")
+                batch.put(
+                    keys.deadline(TimestampMs(min(deadline, LIFETIME_MS_MAX)), stream_id), b""
+                )
             batch.delete(key)
             changes += 1
             if changes >= EXPIRIES_PER_SWEEP_MAX:

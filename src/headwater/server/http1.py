@@ -9,6 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from headwater.engine.clock import Clock, Timer
 from headwater.server.http1_connection import Http1Connection
@@ -79,6 +80,8 @@ class Http1Server:
     def drain(self) -> None:
         """Close idle connections; let the others finish what runs, and then close."""
         serving = self.serving
+        if serving.draining:
+            return
         serving.draining = True
         for connection in tuple(serving.connections):
             try:
@@ -91,24 +94,28 @@ class Http1Server:
         """Drain, wait until every connection is closed or `grace_s` passed, and cut the rest."""
         self.drain()
         serving = self.serving
-        if serving.connections:
-            empty = self._loop.create_future()
-
-            def end_wait() -> None:
-                if not empty.done():
-                    empty.set_result(None)
-
-            serving.on_empty = end_wait
-            timer = serving.clock.call_later(grace_s, end_wait)
-            await empty
-            timer.cancel()
+        cut = serving.clock.call_later(grace_s, self._abort)
+        try:
+            if serving.connections:
+                empty = self._loop.create_future()
+                serving.on_empty = partial(_end_wait, empty)
+                await empty
+        finally:
+            cut.cancel()
             serving.on_empty = None
-        for connection in tuple(serving.connections):
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _abort(self) -> None:
+        for connection in tuple(self.serving.connections):
             connection.abort()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _swept(self) -> None:
         self._timer = self.serving.clock.call_later(SWEEP_INTERVAL_S, self._swept)
         self.sweep()
+
+
+def _end_wait(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

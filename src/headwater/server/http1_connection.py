@@ -140,21 +140,23 @@ class Http1Connection(asyncio.Protocol):
         incoming = parser.incoming
         pending, self._pending = self._pending, None
         download, self._download = self._download, None
-        parser.stop()
+        parser.close()
         self._phase = CLOSED
         self._transport = None
         self._queue.clear()
         self._unfed = b""
+        # First make sure that nothing can be written, then tell the application.
+        on_close = download.on_close if download is not None else None
+        if download is not None:
+            download.detach()
         if pending is not None:
             self._call(pending.cancel)
         for unfinished in (exchange, incoming):
             if unfinished is not None and unfinished.upload is not None:
                 unfinished.upload.abort()
+        if on_close is not None:
+            self._call(on_close)
         if download is not None and exchange is not None:
-            on_close = download.on_close
-            download.detach()
-            if on_close is not None:
-                self._call(on_close)
             self._report(exchange, download.status, download.body_bytes)
         self._serving.forget(self)
 
@@ -390,9 +392,7 @@ class Http1Connection(asyncio.Protocol):
         exchange = self._parser.incoming
         self._deafen()
         if exchange is None:
-            exchange = Exchange("", {}, "", self._secure, False)
-        if not exchange.id:
-            exchange.id = self._serving.next_request_id()
+            exchange = self._parser.make_blank()
         exchange.keep_alive = False
         response = refusal.response or self._refusal(refusal.status, refusal.message)
         if exchange is self._current:
@@ -447,7 +447,7 @@ class Http1Connection(asyncio.Protocol):
     def _send(self, exchange: Exchange, response: Response, transport: asyncio.Transport) -> None:
         serving = self._serving
         persists = exchange.keep_alive and exchange.complete and not serving.draining
-        rendered = render_response(serving, exchange, response, persists=persists)
+        rendered = render_response(serving, exchange, response, persists)
         if isinstance(rendered, bytes):
             transport.write(rendered)
         else:
@@ -477,6 +477,8 @@ class Http1Connection(asyncio.Protocol):
         else:
             self._call(response.start, download)
             download.uncork()
+            if self._serving.draining:
+                self.drain()
 
     def download_finished(self) -> None:
         exchange = self._current
@@ -492,6 +494,7 @@ class Http1Connection(asyncio.Protocol):
         self.abort()
 
     def upload_paused(self) -> None:
+        self._since_s = self._serving.tick_s  # the client is not late for what we did not read
         self._update_reading()
 
     def upload_failed(self, error: Exception) -> None:

@@ -91,9 +91,12 @@ class RequestParser:
 
     def feed(self, data: bytes) -> bytes:
         """Parse `data`. Returns what was not parsed because `blocked` was set meanwhile."""
-        if len(data) <= SLICE_BYTES:
-            self._feed(data)
-            return b""
+        if len(data) > SLICE_BYTES:
+            return self._feed_slices(data)
+        self._feed(data)
+        return b""
+
+    def _feed_slices(self, data: bytes) -> bytes:
         view = memoryview(data)
         start = 0
         while start < len(data) and not self.stopped:
@@ -108,6 +111,17 @@ class RequestParser:
         """Report nothing more."""
         self.stopped = True
         self.incoming = None
+
+    def close(self) -> None:
+        """The connection is gone. Unties the reference cycles with httptools and the receiver."""
+        self.stop()
+        del self._parser, self._receiver
+
+    def make_blank(self) -> Exchange:
+        """What stands for a request that could not be read."""
+        exchange = Exchange("", {}, self._peer, self._secure, False)
+        exchange.id = self._serving.next_request_id()
+        return exchange
 
     def is_unfinished(self) -> bool:
         """True inside a message."""
@@ -149,7 +163,7 @@ class RequestParser:
                 raise cause from None
         except httptools.HttpParserError as error:
             if not self.stopped:
-                raise _explain(error, data) from None
+                raise self._explain(error, data) from None
 
     def _ignore_upgrade(self, rest: bytes | memoryview) -> None:
         """Go on after a request that asked for another protocol. RFC 9110 §7.8 lets us ignore it.
@@ -179,15 +193,16 @@ class RequestParser:
         self.url = url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        headers = self._headers
         name = name.lower()
         value = value.rstrip(b" \t")  # llhttp strips only the whitespace in front
-        if name in self._headers:
-            self._repeated += 1
-            if self._repeated > self._serving.limits.header_count_max:
-                raise Refusal(431, "too many headers")
-            add_repeated(self._headers, name, value)
-        else:
-            self._headers[name] = value
+        if name not in headers:
+            headers[name] = value
+            return
+        self._repeated += 1
+        if self._repeated > self._serving.limits.header_count_max:
+            raise Refusal(431, "too many headers")
+        add_repeated(headers, name, value)
 
     def on_headers_complete(self) -> None:
         headers = self._headers
@@ -207,13 +222,14 @@ class RequestParser:
             self._secure,
             parser.should_keep_alive(),
         )
+        given_id = headers.get(b"x-request-id")
+        exchange.id = parse_request_id(given_id) or self._serving.next_request_id()
         self.incoming = exchange
         # Without a connection header, only HTTP/1.1 is persistent: the usual request need not
         # ask for the version, which httptools formats as a string.
         if not exchange.keep_alive or b"connection" in headers:
             parse_version(exchange, parser.get_http_version())
         serving = self._serving
-        exchange.id = parse_request_id(headers) or serving.next_request_id()
         if serving.on_response is not None:
             exchange.received_ns = int(serving.clock.monotonic_s() * 1e9)
         self._check_size(headers)
@@ -270,11 +286,12 @@ class RequestParser:
             if total > limits.header_bytes_max:
                 raise Refusal(431, "request headers are too large")
 
-
-def _explain(error: Exception, data: bytes | memoryview) -> Refusal:
-    if isinstance(error, httptools.HttpParserInvalidMethodError) and _REQUEST_LINE.match(data):
-        # RFC 9110 §9.1: the line is well formed, its method is one that nobody here knows.
-        return Refusal(501, "unknown method")
-    if str(error) == "Invalid HTTP version":
-        return Refusal(505, "HTTP version is not supported")
-    return Refusal(400, f"malformed request: {error}")
+    def _explain(self, error: Exception, data: bytes | memoryview) -> Refusal:
+        if isinstance(error, httptools.HttpParserInvalidMethodError):
+            # RFC 9110 §9.1: 501 if the line is well formed and only its method is unknown here.
+            # It can be looked at only if it begins with this read.
+            if self.fed_bytes == len(data) and _REQUEST_LINE.match(data):
+                return Refusal(501, "unknown method")
+        elif str(error) == "Invalid HTTP version":
+            return Refusal(505, "HTTP version is not supported")
+        return Refusal(400, f"malformed request: {error}")

@@ -168,6 +168,8 @@ class Upload:
         """The application has the request. Without `on_data`, wait until it calls `resume`."""
         if self.on_data is not None:
             self.resume()
+        else:
+            self._connection.upload_paused()
 
     def add_piece(self, data: bytes) -> None:
         self._kept.append(data)
@@ -228,9 +230,8 @@ def parse_version(exchange: Exchange, version: str) -> None:
         raise Refusal(505, "HTTP version is not supported")
 
 
-def parse_request_id(headers: dict[bytes, bytes]) -> str | None:
+def parse_request_id(given: bytes | None) -> str | None:
     """The client's own id for the request, if it is one that can go into logs and headers."""
-    given = headers.get(b"x-request-id")
     if given is None or _REQUEST_ID.fullmatch(given) is None:
         return None
     return given.decode()

@@ -10,8 +10,9 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from headwater.core.limits import KIB, MIB
 
@@ -20,7 +21,7 @@ T = TypeVar("T", int, float)
 GIB = 1024 * MIB
 TIB = 1024 * GIB
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)")
 _SIZE_UNITS = {
     "": 1,
     "b": 1,
@@ -135,12 +136,7 @@ def size(low: int, high: int) -> Kind:
             found = _SIZE.fullmatch(given.strip())
             if found is None or found[2].lower() not in _SIZE_UNITS:
                 raise ValueError
-            exact = float(found[1]) * _SIZE_UNITS[found[2].lower()]
-            if "." not in found[1]:
-                exact = int(found[1]) * _SIZE_UNITS[found[2].lower()]
-            if exact != int(exact):
-                raise ValueError
-            given = int(exact)
+            given = _whole(Fraction(found[1]) * _SIZE_UNITS[found[2].lower()])
         if not isinstance(given, int) or isinstance(given, bool):
             raise ValueError
         return _within(given, low, high)
@@ -167,9 +163,7 @@ def origins() -> Kind:
     def check(item: str) -> None:
         if item == "*":
             return
-        parts = urlsplit(item)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise ValueError
+        parts = _split_url(item)
         if item != f"{parts.scheme}://{parts.netloc}":
             raise ValueError
 
@@ -201,10 +195,8 @@ def url() -> Kind:
         value = _text(given).rstrip("/")
         if not value:
             return value
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise ValueError
-        if parts.query or parts.fragment or not value.isascii():
+        parts = _split_url(value)
+        if parts.query or parts.fragment:
             raise ValueError
         return value
 
@@ -217,6 +209,22 @@ def show_size(value: int) -> str:
         if value and value % factor == 0:
             return f"{value // factor}{unit}"
     return str(value)
+
+
+def _split_url(value: str) -> SplitResult:
+    """The parts of an absolute URL with a host, without user information."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise ValueError
+    if not value.isascii() or " " in value or parts.port == 0:  # a bad port raises ValueError
+        raise ValueError
+    return parts
+
+
+def _whole(value: Fraction) -> int:
+    if value.denominator != 1:
+        raise ValueError
+    return value.numerator
 
 
 def _text(given: object) -> str:

@@ -290,9 +290,8 @@ class Entry:
 
 
 ENTRIES: tuple[Entry, ...] = tuple(
-    Entry(field.name, field.metadata["group"], field.default, *_kind_and_doc)
+    Entry(field.name, default=field.default, **field.metadata)
     for field in dataclasses.fields(Settings)
-    for _kind_and_doc in [(field.metadata["kind"], field.metadata["doc"])]
 )
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
 
@@ -376,13 +375,21 @@ _DOCS_HEAD = """\
 Every setting of `headwater serve` can be given in four places. The later one wins:
 
 1. the default below;
-2. a TOML file, named by `--config FILE` or the variable `HEADWATER_CONFIG`: `long_poll_timeout_s = 5`;
+2. a TOML file, named by `--config FILE` or `HEADWATER_CONFIG`: `long_poll_timeout_s = 5`;
 3. the environment, as `HEADWATER_` and the name in capitals: `HEADWATER_LONG_POLL_TIMEOUT_S=5`;
 4. a flag: `--long-poll-timeout 5`.
 
-A key or a `HEADWATER_` variable that is not a setting is refused, so a misspelt one cannot go unnoticed. Sizes are numbers of bytes, or have a unit: `64KiB`, `32MiB`, `2GiB` (powers of 1024), `10MB` (powers of 1000). Times are seconds, and the name of the setting ends in `_s`. A switch is `true` or `false` in the file and the environment, and `--name` or `--no-name` as a flag. Lists are separated by commas, or are arrays in the file.
+A key or a `HEADWATER_` variable that is not a setting is refused, so a misspelt one cannot go
+unnoticed.
 
-This page is made from the table in `src/headwater/server/settings.py`: `python -m headwater.server.settings > docs/settings.md`.
+- Sizes are numbers of bytes, or have a unit: `64KiB`, `32MiB`, `2GiB` (powers of 1024), `10MB`
+  (powers of 1000).
+- Times are seconds; the name of the setting ends in `_s`, the flag does not.
+- Switches are `true` or `false`; as flags, `--name` or `--no-name`.
+- Lists are separated by commas, or are arrays in the file.
+
+This page is made from the table in `src/headwater/server/settings.py`:
+`python -m headwater.server.settings > docs/settings.md`.
 """
 
 
@@ -400,7 +407,8 @@ def _render_groups() -> Iterator[str]:
             yield "|---|---|---|---|---|\n"
         shown = entry.kind.show(entry.default)
         default = f"`{shown}`" if shown else "empty"
-        yield f"| `{entry.name}` | `{entry.flag}` | {default} | {entry.kind.allowed} | {entry.doc} |\n"
+        cells = (f"`{entry.name}`", f"`{entry.flag}`", default, entry.kind.allowed, entry.doc)
+        yield f"| {' | '.join(cells)} |\n"
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ class MemoryStore:
         """Nothing to do: this store promises nothing."""
 
     def get(self, key: bytes) -> bytes | None:
-        return self._entries.get(key)
+        value: bytes | None = self._entries.get(key)
+        return value
 
     def last_before(self, key: bytes, floor: bytes) -> tuple[bytes, bytes] | None:
         for found in self._entries.irange(floor, key, reverse=True):
@@ -72,11 +73,8 @@ class MemoryStore:
         return None
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        found = list(self._entries.irange(start, end, inclusive=(True, False)))
-        for key in found:
-            value = self._entries.get(key)
-            if value is not None:
-                yield key, value
+        keys = self._entries.irange(start, end, inclusive=(True, False))
+        yield from [(key, self._entries[key]) for key in keys]
 
     def compact(self) -> None:
         """Removed entries are gone already."""

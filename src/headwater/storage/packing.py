@@ -1,8 +1,8 @@
 """Which runs to merge into chunks. Pure: the engine reads, merges and writes.
 
 Small runs are merged once there are enough of them, together with the regions before them that are
-not larger than what is merged already. So every byte is rewritten a logarithmic number of times,
-and a stream has few small pieces at its end however slowly it grows.
+at most twice as large as what is merged already. So every byte is rewritten a logarithmic number of
+times, and a stream has few small pieces at its end however slowly it grows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Plan(NamedTuple):
     """How to pack the end of a stream."""
 
     chunks: list[tuple[SeqNum, SeqNum]]
-    """Merge the runs of each range (first, end) into one."""
+    """Merge the runs of each range (first, end) into one. A full run alone is a chunk already."""
     partial: list[Piece]
-    """The regions that are not full chunks afterwards."""
+    """The regions that are not full chunks afterwards: side by side, at the end of the stream."""
     bytes: int
 
 
@@ -45,18 +45,20 @@ def plan(runs: list[Piece], partial: list[Piece], end: SeqNum) -> Plan:
     """Decide how far back to merge, and where to cut."""
     merged = sum(size for _, size in runs)
     kept, pieces = list(partial), list(runs)
-    while kept and kept[-1][1] <= merged and merged < CHUNK_BYTES:
+    while kept and kept[-1][1] <= 2 * merged:
         piece = kept.pop()
         pieces.insert(0, piece)
         merged += piece[1]
     chunks: list[tuple[SeqNum, SeqNum]] = []
-    first, size = pieces[0][0], 0
+    first, size, count = pieces[0][0], 0, 0
     for start, piece_bytes in pieces:
         if size >= CHUNK_BYTES:
-            chunks.append((first, start))
-            first, size = start, 0
+            if count > 1:
+                chunks.append((first, start))
+            first, size, count = start, 0, 0
         size += piece_bytes
-    if not chunks or size >= CHUNK_BYTES // 2:
+        count += 1
+    if count > 1 and (not chunks or size >= CHUNK_BYTES // 2):
         chunks.append((first, end))
     if size < CHUNK_BYTES:
         kept.append((first, size))

@@ -15,7 +15,6 @@ from rocksdict import (
     Cache,
     DBCompressionType,
     DBRecoveryMode,
-    FlushOptions,
     Options,
     Rdict,
     ReadOptions,
@@ -46,8 +45,8 @@ class RocksStore:
         self._logged.no_slowdown = True
         self._unlogged = WriteOptions()
         self._unlogged.no_slowdown = True
-        self._unlogged.disable_wal = True
-        self._flush = FlushOptions()
+        # A property, whatever rocksdict's stubs say.
+        self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]
 
     def batch(self) -> WriteBatch:
         return WriteBatch(raw_mode=True)
@@ -63,8 +62,8 @@ class RocksStore:
         try:
             self._db.write(batch, options)
         except Exception as error:
-            # "Incomplete: Write stall": rocksdict has no class of its own for it.
-            if "Incomplete" in str(error):
+            # "Result incomplete: Write stall": rocksdict has no class of its own for it.
+            if "incomplete" in str(error).lower():
                 raise StoreBusy(str(error)) from error
             raise
 
@@ -123,7 +122,7 @@ def _options(cache_bytes: int) -> Options:
     table = BlockBasedOptions()
     table.set_block_cache(Cache(cache_bytes))
     table.set_block_size(_BLOCK_BYTES)
-    table.set_bloom_filter(10.0, False)
+    table.set_bloom_filter(10, False)
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
 

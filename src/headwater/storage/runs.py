@@ -17,8 +17,8 @@
     crc32c         u32      of everything above
 
 Integers are little-endian. Lengths, not ends: packing is then joining columns, no arithmetic per
-record. The comma is stored because a JSON read is then one slice (ADR 0003). `changes` of a packed
-chunk are dropped: the checkpoint written with it holds them.
+record. The comma is stored because a JSON read is then one slice (ADR 0003). A packed chunk has no
+`changes` when the checkpoint written with it holds them.
 
 Frozen: a new layout gets a new format number, and the reader keeps both.
 """
@@ -79,8 +79,8 @@ class RunBuilder:
         self, first: SeqNum, bytes_before: ByteOffset, messages_before: int, *, json: bool
     ) -> None:
         self.first = first
-        self.bytes_before = bytes_before
-        self.messages_before = messages_before
+        self.bytes_before: int = bytes_before
+        self.messages_before: int = messages_before
         self.changes = WriterChanges()
         self.body_bytes = 0
         self._bits = JSON if json else 0
@@ -203,12 +203,12 @@ class Run:
             _HEAD.unpack_from(data)
         )
         self.first = first
-        self.bits = bits
-        self.count = count
-        self.bytes_before = bytes_before
-        self.messages_before = messages_before
-        self.body_bytes = body_bytes
-        self.changes_bytes = changes_bytes
+        self.bits: int = bits
+        self.count: int = count
+        self.bytes_before: int = bytes_before
+        self.messages_before: int = messages_before
+        self.body_bytes: int = body_bytes
+        self.changes_bytes: int = changes_bytes
         self.bodies_at = len(data) - _CRC.size - changes_bytes - body_bytes
         if self.bodies_at < _HEAD.size + 13 * count:
             raise Corruption(f"a run's columns do not fit its length. first_seq={first}")
@@ -274,7 +274,8 @@ class Run:
         """Body bytes that this run adds to the stream's byte offset."""
         if self.plain:
             return self.body_bytes - (self.count if self.bits & JSON else 0)
-        return self.shown_ends()[-1]
+        ends = self.shown_ends()
+        return ends[-1]
 
     def message_count(self) -> int:
         """Messages that end in this run."""
@@ -330,41 +331,55 @@ class Run:
                 found.append(())
         return found
 
-    def columns(self) -> tuple[memoryview, memoryview, memoryview, memoryview, memoryview]:
-        """times, lengths, flags, headers, bodies as stored: what packing joins."""
-        view = memoryview(self._data)
-        times = _HEAD.size
-        lengths = times + 8 * self.count
-        flags = lengths + 4 * self.count
-        headers = flags + self.count
-        return (
-            view[times:lengths],
-            view[lengths:flags],
-            view[flags:headers],
-            view[headers : self.bodies_at],
-            self.all_bodies(),
-        )
 
+def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> bytes:
+    """Join stored runs that follow one another into one chunk.
 
-def merge(runs: Sequence[Run]) -> bytes:
-    """Join runs that follow one another into one chunk. Writer changes are left out."""
-    assert all(before.end == after.first for before, after in zip(runs, runs[1:], strict=False))
-    bits = 0
-    for run in runs:
-        bits |= run.bits
-    columns = [run.columns() for run in runs]
+    Writer changes are left out when a checkpoint is written beside the chunk. Works on the stored bytes, without opening each run: packing a busy stream is mostly this.
+    """
+    times, lengths, flags, headers, bodies = [], [], [], [], []
+    changes = WriterChanges()
+    bits = total = body_total = 0
+    expected = stored[0][0]
+    for first, data in stored:
+        stored_format, run_bits, _, count, _, _, body_bytes, changes_bytes = _HEAD.unpack_from(data)
+        end = len(data) - _CRC.size
+        if (
+            stored_format != FORMAT
+            or first != expected
+            or _checksum(memoryview(data)[:end]) != _CRC.unpack_from(data, end)[0]
+        ):
+            raise Corruption(f"a run cannot be packed. first_seq={first}")
+        lengths_at = _HEAD.size + 8 * count
+        flags_at = lengths_at + 4 * count
+        headers_at = flags_at + count
+        bodies_end = end - changes_bytes
+        bodies_at = bodies_end - body_bytes
+        times.append(data[_HEAD.size : lengths_at])
+        lengths.append(data[lengths_at:flags_at])
+        flags.append(data[flags_at:headers_at])
+        if bodies_at > headers_at:
+            headers.append(data[headers_at:bodies_at])
+        bodies.append(data[bodies_at:bodies_end])
+        if keep_changes and changes_bytes:
+            changes.add(decode_changes(data[bodies_end:end]))
+        bits |= run_bits
+        total += count
+        body_total += body_bytes
+        expected = SeqNum(first + count)
+    _, _, _, _, bytes_before, messages_before, _, _ = _HEAD.unpack_from(stored[0][1])
     return _assemble(
-        bits & ~CHANGES,
-        sum(run.count for run in runs),
-        runs[0].bytes_before,
-        runs[0].messages_before,
-        times=b"".join(column[0] for column in columns),
-        lengths=b"".join(column[1] for column in columns),
-        flags=b"".join(column[2] for column in columns),
-        headers=b"".join(column[3] for column in columns),
-        bodies=[column[4] for column in columns],
-        body_bytes=sum(run.body_bytes for run in runs),
-        changes=b"",
+        bits if keep_changes else bits & ~CHANGES,
+        total,
+        bytes_before,
+        messages_before,
+        times=b"".join(times),
+        lengths=b"".join(lengths),
+        flags=b"".join(flags),
+        headers=b"".join(headers),
+        bodies=bodies,
+        body_bytes=body_total,
+        changes=encode_changes(changes) if keep_changes and bits & CHANGES else b"",
     )
 
 

@@ -35,7 +35,7 @@ class BodyWriter(Protocol):
     on_drain: Callable[[], None] | None
     """Called when a slow client has caught up after `write` returned False."""
     on_close: Callable[[], None] | None
-    """Called once if the client goes away, or the server drains, before `finish`."""
+    """Called once if the client goes away before `finish`."""
     on_shutdown: Callable[[], None] | None
     """If set, called instead of `on_close` when the server drains: say goodbye, then `finish`."""
 
@@ -178,4 +178,4 @@ class Application(Protocol):
         """
 
     def refuse(self, status: int, message: str) -> Response:
-        """The answer to something that is not a valid request: 400, 408, 413, 414, 431, 501, 505."""
+        """The answer to what is not a valid request: 400, 408, 413, 414, 431, 501, 505."""

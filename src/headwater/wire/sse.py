@@ -19,10 +19,10 @@ def data_event(payload: bytes) -> bytes:
     """One `data` event holding text."""
     if b"\n" not in payload and b"\r" not in payload:
         return b"event: data\ndata:%b%b\n\n" % (b" " if payload[:1] == b" " else b"", payload)
-    lines = [b"event: data"]
-    for line in _LINE_END.split(payload):
-        lines.append((b"data: " if line[:1] == b" " else b"data:") + line)
-    return b"\n".join(lines) + b"\n\n"
+    lines = (
+        (b"data: " if line[:1] == b" " else b"data:") + line for line in _LINE_END.split(payload)
+    )
+    return b"event: data\n%b\n\n" % b"\n".join(lines)
 
 
 def base64_event(payload: bytes) -> bytes:

@@ -26,77 +26,65 @@ from headwater.core.errors import (
     StreamNotFound,
     TooManyRequests,
 )
-from headwater.dialects.common import NO_STORE, error_body
+from headwater.dialects.common import error_response
 from headwater.wire import offsets
-from headwater.wire.http import Header, HeaderBlock, Response
+from headwater.wire.http import Header, Response
 
-Renderer = Callable[[Any, HeaderBlock], Response]
-
-
-def _response(
-    status: int, code: str, message: str, base: HeaderBlock, *headers: Header
-) -> Response:
-    return Response(
-        status,
-        [(b"content-type", b"application/json"), *headers, NO_STORE],
-        error_body(code, message),
-        base=base,
-    )
+Renderer = Callable[[Any], Response]
 
 
 def _plain(status: int, code: str, *headers: Header) -> Renderer:
-    def render(error: HeadwaterError, base: HeaderBlock) -> Response:
-        return _response(status, code, str(error), base, *headers)
+    def render(error: HeadwaterError) -> Response:
+        return error_response(status, code, str(error), headers)
 
     return render
 
 
-def _closed(error: StreamClosed, base: HeaderBlock) -> Response:
-    return _response(
+def _closed(error: StreamClosed) -> Response:
+    return error_response(
         409,
         "stream_closed",
         str(error),
-        base,
-        (b"stream-closed", b"true"),
-        (b"stream-next-offset", offsets.render(error.tail)),
+        ((b"stream-closed", b"true"), (b"stream-next-offset", offsets.render(error.tail))),
     )
 
 
-def _fenced(error: ProducerFenced, base: HeaderBlock) -> Response:
+def _fenced(error: ProducerFenced) -> Response:
     current = (b"producer-epoch", b"%d" % error.current)
-    return _response(403, "producer_fenced", str(error), base, current)
+    return error_response(403, "producer_fenced", str(error), (current,))
 
 
-def _gap(error: ProducerGap, base: HeaderBlock) -> Response:
-    return _response(
+def _gap(error: ProducerGap) -> Response:
+    return error_response(
         409,
         "producer_gap",
         str(error),
-        base,
-        (b"producer-expected-seq", b"%d" % error.expected),
-        (b"producer-received-seq", b"%d" % error.received),
+        (
+            (b"producer-expected-seq", b"%d" % error.expected),
+            (b"producer-received-seq", b"%d" % error.received),
+        ),
     )
 
 
-def _invalid_offset(error: InvalidOffset, base: HeaderBlock) -> Response:
+def _invalid_offset(error: InvalidOffset) -> Response:
     tail = error.tail
-    headers = [] if tail is None else [(b"stream-next-offset", offsets.render(tail))]
-    return _response(400, "invalid_offset", str(error), base, *headers)
+    headers = () if tail is None else ((b"stream-next-offset", offsets.render(tail)),)
+    return error_response(400, "invalid_offset", str(error), headers)
 
 
-def _trimmed(error: OffsetTrimmed, base: HeaderBlock) -> Response:
+def _trimmed(error: OffsetTrimmed) -> Response:
     first = (b"stream-next-offset", offsets.render(error.first))
-    return _response(410, "offset_trimmed", str(error), base, first)
+    return error_response(410, "offset_trimmed", str(error), (first,))
 
 
-def _too_many(error: TooManyRequests, base: HeaderBlock) -> Response:
+def _too_many(error: TooManyRequests) -> Response:
     retry = (b"retry-after", b"%d" % error.retry_after_s)
-    return _response(429, "too_many_requests", str(error), base, retry)
+    return error_response(429, "too_many_requests", str(error), (retry,))
 
 
-def _corruption(error: Corruption, base: HeaderBlock) -> Response:
+def _corruption(error: Corruption) -> Response:
     # The message names internal ids: it goes to the log, not to the client.
-    return _response(500, "corruption", "stored data failed its checks; see the log", base)
+    return error_response(500, "corruption", "stored data failed its checks; see the log")
 
 
 _RETRY_SOON = (b"retry-after", b"1")
@@ -123,5 +111,5 @@ RENDERERS: dict[type[HeadwaterError], Renderer] = {
 }
 
 
-def render_error(error: HeadwaterError, base: HeaderBlock) -> Response:
-    return RENDERERS[type(error)](error, base)
+def render_error(error: HeadwaterError) -> Response:
+    return RENDERERS[type(error)](error)

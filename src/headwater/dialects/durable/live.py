@@ -29,7 +29,7 @@ TICK_S = 1.0
 class LongPoll:
     """One waiting reader. Completes `answer` with data, with the timeout, or with an error."""
 
-    __slots__ = ("_engine", "_render", "_stream", "_timer", "answer", "position")
+    __slots__ = ("_engine", "_render", "_stream", "_timer", "_waiting", "answer", "position")
 
     def __init__(
         self,
@@ -38,18 +38,25 @@ class LongPoll:
         position: Position,
         timeout_s: float,
         render: Callable[[Stream, Position, bool], Response],
+        waiting: set[LongPoll],
     ) -> None:
-        """`render` is called with True when the time is up and there is nothing to tell."""
+        """`render` is called with True when the time is up and there is nothing to tell.
+
+        The reader is in `waiting` for as long as it waits.
+        """
         self.position = position
         self.answer: Pending[Response] = Pending()
         self.answer.on_cancel(self._stop)
         self._engine = engine
         self._stream = stream
         self._render = render
-        self._timer: Timer = engine.clock.call_later(timeout_s, self._timed_out)
+        self._timer: Timer = engine.clock.call_later(timeout_s, self.time_out)
+        self._waiting = waiting
+        waiting.add(self)
         engine.follow(stream, self._woken)
 
     def _stop(self) -> None:
+        self._waiting.discard(self)
         self._timer.cancel()
         self._engine.unfollow(self._stream, self._woken)
 
@@ -63,7 +70,8 @@ class LongPoll:
         else:
             self._complete(timed_out=False)
 
-    def _timed_out(self) -> None:
+    def time_out(self) -> None:
+        """Answer that there is nothing new: the time is up, or the server stops."""
         self._stop()
         self._complete(timed_out=True)
 
@@ -220,6 +228,7 @@ class SseFollower:
         self._writer = writer
         writer.on_drain = self._drained
         writer.on_close = self._closed
+        writer.on_shutdown = self.finish
         self._feed.add(self)
         self._feed.engine.follow(self._stream, self.woken)
         self._pump(self._stream, {}, first=True)

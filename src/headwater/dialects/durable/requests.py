@@ -82,9 +82,7 @@ def parse_append(request: Request, bucket: str, name: str, at_ms: TimestampMs) -
     producer = headers.parse_producer(given) if _names_producer(given) else None
     stream_seq = None
     if b"stream-seq" in given:
-        stream_seq = headers.parse_text(
-            given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX
-        )
+        stream_seq = headers.parse_text(given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX)
     return Append(bucket, name, at_ms, content_type, body, close, producer, stream_seq)
 
 
@@ -108,9 +106,7 @@ def parse_create(
         ttl_s=ttl_s,
         expires_at_ms=expires_at_ms,
         ttl_from_access=parse_anchor(given, default="access"),
-        stream_seq=headers.parse_text(
-            given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX
-        ),
+        stream_seq=headers.parse_text(given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX),
         producer=headers.parse_producer(given),
         fork=_parse_fork(given, bucket, root=root, rules=rules),
     )

@@ -6,11 +6,11 @@ from headwater.core.append import Appended
 from headwater.core.lifecycle import Created
 from headwater.core.producer import ProducerMark
 from headwater.core.types import Position, TimestampMs
-from headwater.dialects.common import NO_STORE
+from headwater.dialects.common import NO_STORE, SECURITY_HEADERS
 from headwater.engine.reader import Slice
 from headwater.engine.shard import Stream
 from headwater.wire import headers, offsets
-from headwater.wire.http import Header, HeaderBlock, Response
+from headwater.wire.http import Header, Response
 
 CLOSED = (b"stream-closed", b"true")
 UP_TO_DATE = (b"stream-up-to-date", b"true")
@@ -23,7 +23,7 @@ def next_offset(position: Position) -> Header:
     return (b"stream-next-offset", b"%016d_%016d" % position)
 
 
-def render_created(created: Created, base: HeaderBlock, location: str) -> Response:
+def render_created(created: Created, location: str) -> Response:
     """201 for a new stream, 200 for one that was there. PROTOCOL §5.1."""
     found: list[Header] = [
         (b"content-type", created.content_type.encode("latin-1", "replace")),
@@ -37,13 +37,13 @@ def render_created(created: Created, base: HeaderBlock, location: str) -> Respon
     if created.producer is not None:
         found += _producer(created.producer)
     found.append(NO_STORE)
-    return Response(201 if created.new else 200, found, base=base)
+    return Response(201 if created.new else 200, found, base=SECURITY_HEADERS)
 
 
-def render_appended(appended: Appended, base: HeaderBlock) -> Response:
+def render_appended(appended: Appended) -> Response:
     """204; with a producer 200 for new data, 204 for a repeat or a close. PROTOCOL §5.2.1."""
     if appended.producer is None and not appended.closed:
-        return Response(204, (next_offset(appended.tail),), base=base)
+        return Response(204, (next_offset(appended.tail),), base=SECURITY_HEADERS)
     found = [next_offset(appended.tail)]
     status = 204
     if appended.producer is not None:
@@ -51,10 +51,14 @@ def render_appended(appended: Appended, base: HeaderBlock) -> Response:
         status = 200 if appended.added else 204
     if appended.closed:
         found.append(CLOSED)
-    return Response(status, found, base=base)
+    return Response(status, found, base=SECURITY_HEADERS)
 
 
-def render_head(stream: Stream, base: HeaderBlock, now_ms: TimestampMs) -> Response:
+def render_deleted(_: None) -> Response:
+    return Response(204, base=SECURITY_HEADERS)
+
+
+def render_head(stream: Stream, now_ms: TimestampMs) -> Response:
     """What HEAD tells. Never cached: the tail moves. PROTOCOL §5.5."""
     state = stream.state
     found: list[Header] = [
@@ -71,7 +75,7 @@ def render_head(stream: Stream, base: HeaderBlock, now_ms: TimestampMs) -> Respo
     if stream.tail_closed:
         found.append(CLOSED)
     found.append(NO_STORE)
-    return Response(200, found, base=base)
+    return Response(200, found, base=SECURITY_HEADERS)
 
 
 def _lifetime(ttl_s: int | None, expires_at_ms: TimestampMs | None) -> list[Header]:
@@ -99,7 +103,6 @@ def etag(stream_tag: str, found: Slice) -> bytes:
 def render_slice(
     found: Slice,
     stream: Stream,
-    base: HeaderBlock,
     *,
     tag: bytes | None,
     if_none_match: bytes | None,
@@ -121,20 +124,18 @@ def render_slice(
     if cursor is not None:
         result.append((b"stream-cursor", b"%d" % cursor))
     if tag is not None and if_none_match is not None and headers.matches_etag(if_none_match, tag):
-        return Response(304, result, base=base)
-    return Response(200, result, found.body(), base=base)
+        return Response(304, result, base=SECURITY_HEADERS)
+    return Response(200, result, found.body(), base=SECURITY_HEADERS)
 
 
-def render_waited(
-    position: Position, base: HeaderBlock, *, cursor: int | None, closed: bool
-) -> Response:
+def render_waited(position: Position, *, cursor: int | None, closed: bool) -> Response:
     """204 of a long-poll: nothing new after `position`. PROTOCOL §5.7."""
     found = [next_offset(position), UP_TO_DATE, NO_STORE]
     if cursor is not None:
         found.append((b"stream-cursor", b"%d" % cursor))
     if closed:
         found.append(CLOSED)
-    return Response(204, found, base=base)
+    return Response(204, found, base=SECURITY_HEADERS)
 
 
 def cache_control(deadline_ms: TimestampMs | None, now_ms: TimestampMs, *, private: bool) -> bytes:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.core.errors import HeadwaterError, InvalidRequest, ReadOnly, TooManyRequests
 from headwater.core.limits import MIB
 from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
 from headwater.core.pending import Pending
 from headwater.core.types import Position
-from headwater.dialects.common import SECURITY_HEADERS, error_body, preflight
+from headwater.dialects.common import SECURITY_HEADERS, error_response, preflight
 from headwater.dialects.durable import requests, responses
 from headwater.dialects.durable.errors import render_error
 from headwater.dialects.durable.live import LongPoll, SseFeed, SseFollower, is_text
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice, resolve
 from headwater.engine.shard import Stream
-from headwater.wire.http import Answer, HeaderBlock, Request, Response, Route, StreamedResponse
+from headwater.wire.http import Answer, Request, Response, Route, StreamedResponse
 from headwater.wire.offsets import Sentinel
 
 ROOT = "/v1/stream"
@@ -61,7 +62,6 @@ class DurableDialect:
         *,
         origin_of: Callable[[Request], str],
         subscriptions: Callable[[Request, str], Answer] | None = None,
-        base: HeaderBlock = SECURITY_HEADERS,
     ) -> None:
         """`origin_of` gives the scheme and host a client reached us by; `subscriptions` answers
         what is under `__ds/`."""
@@ -69,7 +69,7 @@ class DurableDialect:
         self.options = options
         self._origin_of = origin_of
         self._subscriptions = subscriptions
-        self._base = base
+        self._waiting: set[LongPoll] = set()
         self._feed = SseFeed(
             engine, heartbeat_s=options.sse_heartbeat_s, recycle_s=options.sse_recycle_s
         )
@@ -95,28 +95,23 @@ class DurableDialect:
             return self._reserved
         route = self._routes.get(request.method)
         if route is None:
-            return Response(
-                405,
-                [(b"allow", METHODS.encode()), (b"content-type", b"application/json")],
-                error_body("method_not_allowed", f"a stream takes {METHODS}"),
-                base=self._base,
-            )
+            allow = (b"allow", METHODS.encode())
+            return error_response(405, "method_not_allowed", f"a stream takes {METHODS}", (allow,))
         return route
 
     def _guarded(self, handle: Callable[[Request], Answer]) -> Callable[[Request], Answer]:
         """Errors become responses in one place, whether they come at once or with the commit."""
-        base = self._base
 
         def render(error: Exception) -> Response:
             if isinstance(error, HeadwaterError):
-                return render_error(error, base)
+                return render_error(error)
             raise error
 
         def guarded(request: Request) -> Answer:
             try:
                 answer = handle(request)
             except HeadwaterError as error:
-                return render_error(error, base)
+                return render_error(error)
             return answer.catch(render) if isinstance(answer, Pending) else answer
 
         return guarded
@@ -144,9 +139,8 @@ class DurableDialect:
             rules=self.options.names,
         )
         location = f"{self._origin_of(request)}{request.path}"
-        base = self._base
         return self.engine.create(command).then(
-            lambda created: responses.render_created(created, base, location)
+            lambda created: responses.render_created(created, location)
         )
 
     def append(self, request: Request) -> Answer:
@@ -154,18 +148,14 @@ class DurableDialect:
         command = requests.parse_append(
             request, DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
         )
-        base = self._base
-        return self.engine.append(command).then(
-            lambda appended: responses.render_appended(appended, base)
-        )
+        return self.engine.append(command).then(responses.render_appended)
 
     def delete(self, request: Request) -> Answer:
         """DELETE {stream}. PROTOCOL §5.4."""
         command = requests.parse_delete(
             DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
         )
-        base = self._base
-        return self.engine.delete(command).then(lambda _: Response(204, base=base))
+        return self.engine.delete(command).then(responses.render_deleted)
 
     def reserved(self, request: Request) -> Answer:
         """{root}/__ds/…: subscriptions. PROTOCOL §6."""
@@ -181,7 +171,7 @@ class DurableDialect:
 
         def look() -> Response:
             stream = self.engine.open(DURABLE_STREAMS_BUCKET, name)
-            return responses.render_head(stream, self._base, self.engine.clock.now_ms())
+            return responses.render_head(stream, self.engine.clock.now_ms())
 
         return self.engine.when_settled(DURABLE_STREAMS_BUCKET, name, look)
 
@@ -213,7 +203,7 @@ class DurableDialect:
         found = Slice(stream.tail, json=stream.state.json)
         found.at_tail, found.closed = True, stream.tail_closed
         return responses.render_slice(
-            found, stream, self._base, tag=None, if_none_match=None, cache_control=b"no-store"
+            found, stream, tag=None, if_none_match=None, cache_control=b"no-store"
         )
 
     def _catch_up(self, request: Request, stream: Stream, position: Position) -> Answer:
@@ -237,7 +227,6 @@ class DurableDialect:
         return responses.render_slice(
             found,
             stream,
-            self._base,
             tag=responses.etag(f"{engine.store_tag}{stream.state.id:x}", found),
             if_none_match=request.headers.get(b"if-none-match"),
             cache_control=caching,
@@ -251,22 +240,26 @@ class DurableDialect:
         if position != stream.tail:
             return self._polled(request, stream, position, client_cursor)
         if stream.tail_closed:
-            return responses.render_waited(position, self._base, cursor=None, closed=True)
+            return responses.render_waited(position, cursor=None, closed=True)
         self._check_followers()
 
         def complete(woken: Stream, waited_at: Position, timed_out: bool) -> Response:
             if timed_out or woken.tail == waited_at:
                 closed = woken.tail_closed and woken.tail == waited_at
                 cursor = None if closed else self._feed.cursor(client_cursor)
-                return responses.render_waited(
-                    waited_at, self._base, cursor=cursor, closed=closed
-                )
+                return responses.render_waited(waited_at, cursor=cursor, closed=closed)
             found = self.engine.read_now(woken, waited_at, self.options.chunk_bytes)
             self.engine.touch(woken)
             return self._render(request, woken, found, self._feed.cursor(client_cursor))
 
         timeout_s = self.options.long_poll_timeout_s
-        return LongPoll(self.engine, stream, position, timeout_s, complete).answer
+        poll = LongPoll(self.engine, stream, position, timeout_s, complete, self._waiting)
+        return poll.answer
+
+    def end_waits(self) -> None:
+        """The server stops: long-polls are answered now, so that their clients come back."""
+        for poll in tuple(self._waiting):
+            poll.time_out()
 
     def _polled(
         self, request: Request, stream: Stream, position: Position, client_cursor: int | None
@@ -288,17 +281,18 @@ class DurableDialect:
             self.engine.read_now(stream, position, 1)
         follower = SseFollower(self._feed, stream, position, client_cursor)
         headers = SSE_HEADERS if is_text(stream) else (*SSE_HEADERS, BASE64)
-        return StreamedResponse(200, headers, follower.start, base=self._base)
+        return StreamedResponse(200, headers, follower.start, base=SECURITY_HEADERS)
 
     def _check_followers(self) -> None:
         if self.engine.followers >= self.options.followers_max:
             raise TooManyRequests("too many live readers; retry later", retry_after_s=5)
 
 
-def _flat(answer: Answer | Pending[Answer]) -> Answer:
+def _flat(answer: Any) -> Answer:
     """An answer that had to wait for a commit may itself be a pending one."""
-    if not isinstance(answer, Pending):
+    if isinstance(answer, Response):
         return answer
+    assert isinstance(answer, Pending)
     flat: Pending[Response] = Pending()
 
     def settled(outcome: Answer | Exception) -> None:

@@ -1,0 +1,92 @@
+"""`python -m bench`: run the scenarios, print one table. docs/benchmarks.md says how to read it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import procfs, report, tools
+from bench.plan import Plan, quick
+from bench.report import Row, say
+from bench.scenarios import appends, catch_up, live, scale
+
+SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
+    "append-64x64": appends.many_streams,
+    "append-64x1": appends.one_stream,
+    "append-1x1": appends.one_connection,
+    "append-packing": appends.packing,
+    "syncs": appends.syncs,
+    "catch-up-binary": catch_up.binary,
+    "catch-up-json": catch_up.json,
+    "catch-up-singles": catch_up.singles,
+    "sse-500": live.fanout,
+    "idle-followers": live.idle,
+    "million-streams": scale.many_streams,
+}
+
+
+def main() -> int:
+    arguments = _parse()
+    try:
+        version = tools.install_peer()
+        tools.find_wrk()
+        tools.find_node()
+    except tools.Missing as missing:
+        print(f"bench: {missing}", file=sys.stderr)
+        return 2
+    about = report.describe_machine() | {"peer": f"@durable-streams/server {version}"}
+    folder = Path(tempfile.mkdtemp(prefix="headwater-bench-", dir=arguments.folder))
+    about["filesystem"] = procfs.filesystem_of(folder)
+    say(", ".join(f"{name} {value}" for name, value in about.items()))
+    if about["filesystem"] == "tmpfs":
+        say(f"{folder} is in memory, where a sync costs nothing: choose a disk with --folder")
+    try:
+        rows = _run(arguments, quick(folder) if arguments.quick else Plan(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    say("\n" + report.render_table(rows))
+    for row in rows:
+        if row.note:
+            say(f"{row.scenario}: {row.note}")
+    if arguments.json is not None:
+        report.save(arguments.json, rows, about)
+    return 0
+
+
+def _run(arguments: argparse.Namespace, plan: Plan) -> list[Row]:
+    rows: list[Row] = []
+    for name in arguments.only or SCENARIOS:
+        scenario = SCENARIOS[name]
+        say(f"{name}: {(scenario.__doc__ or '').splitlines()[0]}")
+        started = time.perf_counter()
+        rows += scenario(plan)
+        say(f"  {time.perf_counter() - started:.0f} s")
+    return rows
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measure our server beside the reference server."
+    )
+    parser.add_argument("--quick", action="store_true", help="about a minute, rough figures")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=tuple(SCENARIOS),
+        metavar="NAME",
+        help=f"run this scenario, may be repeated: {', '.join(SCENARIOS)}",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    parser.add_argument(
+        "--folder", metavar="DIR", help="put the servers' data on this disk, not the default's"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The `headwater` command: finds the subcommand and hands over.
+
+A subcommand is a module with `add_arguments(parser)` and `run(arguments)`, which returns the exit
+code. It is imported only when it is asked for, so `--help` and `--version` are instant and a
+plain install, without the server's libraries, still has its client commands.
+
+Exit codes: 0 all is well, 1 it failed, 2 the command line or a setting is wrong, 3 storage failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+
+from headwater.version import VERSION
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_STORAGE_FAILED = 3
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+class Command(NamedTuple):
+    """Where a subcommand lives, and what `headwater --help` says of it."""
+
+    module: str
+    about: str
+
+
+COMMANDS = {
+    "serve": Command("headwater.cli.serve", "run the server"),
+    "up": Command("headwater.cli.serve", "run the whole system on this machine"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with what may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        hint = f"{self.prog} --help" if self.prog else "--help"
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}{self._meant(message)} (see {hint})\n")
+
+    def _meant(self, message: str) -> str:
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown == message:
+            return ""
+        from headwater.server.settings import suggest  # it has the words for this
+
+        flag = unknown.split()[0].split("=")[0]
+        return suggest(flag, list(self._option_string_actions))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments and arguments[0] in COMMANDS:
+            return _run(arguments[0], arguments[1:])
+        return _answer(arguments)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    command = COMMANDS[name]
+    module = import_module(command.module)
+    parser = Parser(
+        prog=f"headwater {name}",
+        description=f"{command.about[0].upper()}{command.about[1:]}.",
+        allow_abbrev=False,  # an abbreviation that works today may be ambiguous tomorrow
+    )
+    module.add_arguments(parser)
+    code: int = module.run(parser.parse_args(arguments))
+    return code
+
+
+def _answer(arguments: list[str]) -> int:
+    """Without a subcommand: help, version, or what is wrong."""
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:{width}}  {command.about}" for name, command in COMMANDS.items())
+    parser = Parser(
+        prog="headwater",
+        usage="headwater [--help] [--version] COMMAND ...",
+        description="Durable streams over HTTP: append, read from any position, follow live.",
+        epilog=f"commands:\n{listed}\n\n`headwater COMMAND --help` tells what each takes.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"headwater {VERSION}")
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.command is None:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    from headwater.server.settings import suggest
+
+    parser.error(f"no such command: {given.command}{suggest(given.command, list(COMMANDS))}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,329 @@
+"""The composition root: `Server` builds the object graph, `App` finds who answers a path.
+
+Routing is on the raw path, in the order of mounting: the APIs under /v1, then the server's own
+pages. What every API shares is done here once: the client's true address, the rate limit, the
+origins of browsers. Sockets, data folders and pages have modules of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+
+from headwater.core.names import NameRules
+from headwater.dialects.common import base_url, error_response, preflight
+from headwater.dialects.durable.routes import DurableDialect, DurableOptions
+from headwater.engine.clock import Clock, SystemClock
+from headwater.engine.engine import Engine
+from headwater.server.cors import OriginPolicy
+from headwater.server.data import free_bytes_of, open_store
+from headwater.server.forwarded import TrustedProxies
+from headwater.server.http1 import Http1Server
+from headwater.server.limits import RateLimiter
+from headwater.server.listening import (
+    BACKLOG,
+    Refused,
+    StartFailed,
+    cannot_listen,
+    close_sockets,
+    open_sockets,
+    open_tls,
+    render_url,
+)
+from headwater.server.logs import AccessLog
+from headwater.server.metrics import Metrics
+from headwater.server.probes import Probes
+from headwater.server.serving import ServerLimits
+from headwater.server.settings import Settings
+from headwater.server.traffic import Traffic
+from headwater.storage.store import Store
+from headwater.wire.http import Request, Response, Route
+
+log = logging.getLogger("headwater.server")
+
+Begin = Callable[[Request], Route | Response]
+
+PAGE_METHODS = "GET, HEAD, OPTIONS"
+PAGE_BODY_BYTES_MAX = 64 * 1024
+"""A body makes no sense there; one this small is read and ignored, to keep the connection."""
+
+_REFUSALS = {
+    400: "bad_request",
+    408: "request_timeout",
+    413: "body_too_large",
+    414: "target_too_long",
+    417: "expectation_failed",
+    431: "headers_too_large",
+    500: "internal_error",
+    501: "not_implemented",
+    505: "version_not_supported",
+}
+
+
+class App:
+    """A `wire.http.Application`: mounted APIs, pages, and 404 for everything else."""
+
+    def __init__(
+        self,
+        *,
+        limiter: RateLimiter | None = None,
+        proxies: TrustedProxies | None = None,
+        origins: OriginPolicy | None = None,
+    ) -> None:
+        self._limiter = limiter
+        self._proxies = proxies
+        self._origins = origins
+        self._mounts: list[tuple[str, Begin]] = []
+        self._pages: dict[str, Route] = {}
+        self._page_preflight = preflight(PAGE_METHODS)
+
+    def mount(self, prefix: str, begin: Begin) -> None:
+        """Give every path that begins with `prefix` to an API. The first that fits is asked."""
+        self._mounts.append((prefix, begin))
+
+    def page(self, path: str, render: Callable[[], Response]) -> None:
+        """Answer one exact path. Not limited: probes and scrapes must get through."""
+        self._pages[path] = Route(lambda _: render(), body_bytes_max=PAGE_BODY_BYTES_MAX)
+
+    def begin(self, request: Request) -> Route | Response:
+        if self._proxies is not None:
+            self._proxies.apply(request)
+        outcome = self._choose(request)
+        return outcome if self._origins is None else self._origins.apply(request, outcome)
+
+    def refuse(self, status: int, message: str) -> Response:
+        refusal = error_response(status, _REFUSALS.get(status, "error"), message)
+        return refusal if self._origins is None else self._origins.dress(None, refusal)
+
+    def _choose(self, request: Request) -> Route | Response:
+        path = request.path
+        for prefix, begin in self._mounts:
+            if path.startswith(prefix):
+                if self._limiter is not None:
+                    wait_s = self._limiter.admit(request.peer)
+                    if wait_s:
+                        return _rate_limited(wait_s)
+                return begin(request)
+        if request.method == "OPTIONS":
+            return self._page_preflight
+        page = self._pages.get(path)
+        if page is None:
+            message = f"nothing is served at {path}; streams are at /v1/stream/{{name}}"
+            return error_response(404, "not_found", message)
+        if request.method not in ("GET", "HEAD"):
+            allow = (b"allow", PAGE_METHODS.encode())
+            return error_response(
+                405, "method_not_allowed", f"{path} takes {PAGE_METHODS}", (allow,)
+            )
+        return page
+
+
+def _rate_limited(wait_s: float) -> Response:
+    retry_after = (b"retry-after", b"%d" % max(1, math.ceil(wait_s)))
+    message = "too many requests from this address; wait as Retry-After says"
+    return error_response(429, "rate_limited", message, (retry_after,))
+
+
+class Server:
+    """One server: a store, an engine, the APIs over it, and the sockets they are served on.
+
+    Runs on the loop that calls `start`. Tests pass their own `store` and `clock`.
+    """
+
+    def __init__(
+        self, settings: Settings, *, store: Store | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self.url = ""
+        self.failed = asyncio.Event()
+        """Set when storage failed: nothing can be promised any more, the server must end."""
+        self._store = store
+        self._clock = clock
+        self._engine: Engine | None = None
+        self._probes: Probes | None = None
+        self._http: Http1Server | None = None
+        self._traffic = Traffic()
+        self._listeners: list[asyncio.Server] = []
+        self._on_drain: list[Callable[[], None]] = []
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None, "the server was never started"
+        return self._engine
+
+    async def start(self) -> None:
+        """Open the data and listen. Raises StartFailed, and then nothing stays open."""
+        settings = self.settings
+        # What fails fast comes first: a port that is taken must not cost a recovery.
+        tls = open_tls(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+        sockets = open_sockets(settings.host, settings.port)
+        try:
+            self._build(asyncio.get_running_loop())
+            self.url = render_url(sockets[0], secure=tls is not None)
+            loop = asyncio.get_running_loop()
+            while sockets:
+                listener = await loop.create_server(
+                    self._accept, sock=sockets[0], ssl=tls, backlog=BACKLOG
+                )
+                self._listeners.append(listener)
+                del sockets[0]
+        except BaseException as error:
+            close_sockets(sockets)
+            await self.stop(grace_s=0)
+            if isinstance(error, OSError):
+                raise cannot_listen(settings.host, settings.port, error) from error
+            raise
+
+    def _build(self, loop: asyncio.AbstractEventLoop) -> None:
+        settings = self.settings
+        clock = self._clock or SystemClock(loop)
+        store = self._store or open_store(settings)
+        self._engine = engine = _open_engine(store, clock, loop, settings, self.failed.set)
+        self._probes = probes = Probes(engine)
+
+        rate = settings.requests_per_second_max
+        limiter = RateLimiter(rate, monotonic_s=clock.monotonic_s) if rate else None
+        app = App(
+            limiter=limiter,
+            proxies=TrustedProxies(settings.trusted_proxies) if settings.trusted_proxies else None,
+            origins=None if settings.cors_origins == "*" else OriginPolicy(settings.cors_origins),
+        )
+        if settings.access_log:
+            self._traffic = Traffic(AccessLog(clock.monotonic_s))
+        self._http = Http1Server(
+            app,
+            clock=clock,
+            loop=loop,
+            limits=_limits(settings),
+            on_response=self._traffic.note,
+        )
+        metrics = Metrics(
+            engine=engine,
+            serving=self._http.serving,
+            traffic=self._traffic,
+            limiter=limiter,
+            connections_max=settings.connections_max,
+        )
+        self._mount_dialects(app, engine)
+        app.page("/health", probes.health)
+        app.page("/ready", probes.ready)
+        app.page("/metrics", metrics.page)
+        engine.start()
+        self._http.start_sweeping()
+
+    def _mount_dialects(self, app: App, engine: Engine) -> None:
+        """Where every HTTP API is built and mounted. The first prefix that fits is asked.
+
+        An API with readers that wait (long-polls) adds to `_on_drain` what ends their wait.
+        """
+        settings = self.settings
+        durable = DurableDialect(
+            engine,
+            DurableOptions(
+                body_bytes_max=settings.body_bytes_max,
+                chunk_bytes=settings.chunk_bytes,
+                long_poll_timeout_s=settings.long_poll_timeout_s,
+                sse_heartbeat_s=settings.sse_heartbeat_s,
+                sse_recycle_s=settings.sse_recycle_s,
+                followers_max=settings.followers_max,
+                read_only=settings.read_only,
+                names=NameRules(settings.names),
+            ),
+            origin_of=partial(base_url, public_url=settings.public_url),
+        )
+        app.mount("/v1/stream/", durable.begin)
+        self._on_drain.append(durable.end_waits)
+
+    def _accept(self) -> asyncio.Protocol:
+        assert self._http is not None
+        if len(self._http.serving.connections) >= self.settings.connections_max:
+            self._traffic.connections_refused_total += 1
+            return Refused()
+        return self._http.protocol()
+
+    async def stop(self, grace_s: float | None = None) -> bool:
+        """Stop accepting, let requests and commits finish, close the data.
+
+        False if the data could not be closed in order: commits failed, or took longer than
+        `grace_s` (`shutdown_grace_s` unless given). What was acknowledged is on disk either way.
+        """
+        grace_s = self.settings.shutdown_grace_s if grace_s is None else grace_s
+        if self._probes is not None:
+            self._probes.draining = True
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        if self._http is not None:
+            await self._end_connections(self._http, grace_s)
+        return self._engine is None or await self._close_engine(self._engine, grace_s)
+
+    async def _end_connections(self, http: Http1Server, grace_s: float) -> None:
+        http.drain()
+        for end_waits in self._on_drain:
+            end_waits()
+        # The loop's own timer beside the clock's: a clock that stands still must not hold us.
+        try:
+            async with asyncio.timeout(grace_s):
+                await http.shut_down(grace_s=grace_s)
+        except TimeoutError:
+            for connection in tuple(http.serving.connections):
+                connection.abort()
+            await http.shut_down(grace_s=0)
+
+    async def _close_engine(self, engine: Engine, grace_s: float) -> bool:
+        if self.failed.is_set():
+            # Closing would sync again, and a sync that failed once proves nothing by succeeding.
+            return False
+        closed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: object) -> None:
+            if not closed.done():
+                closed.set_result(outcome)
+
+        engine.close().deliver(settle)
+        failed = asyncio.ensure_future(self.failed.wait())
+        await asyncio.wait(
+            (closed, failed), timeout=max(grace_s, 1.0), return_when=asyncio.FIRST_COMPLETED
+        )
+        failed.cancel()
+        if not closed.done() or isinstance(closed.result(), Exception):
+            log.error("the data could not be closed in order; it is checked at the next start")
+            return False
+        return True
+
+
+def _open_engine(
+    store: Store,
+    clock: Clock,
+    loop: asyncio.AbstractEventLoop,
+    settings: Settings,
+    on_failed: Callable[[], None],
+) -> Engine:
+    try:
+        engine = Engine(
+            store,
+            clock,
+            loop,
+            hot_streams_max=settings.hot_streams_max,
+            queue_bytes_max=settings.queue_bytes_max,
+            disk_reserve_bytes=settings.disk_reserve_bytes,
+            free_bytes=free_bytes_of(settings),
+            on_failed=on_failed,
+        )
+    except Exception as error:
+        store.close()
+        raise StartFailed(f"cannot use the data folder {settings.data_dir}: {error}") from error
+    engine.packer.enabled = settings.packing
+    return engine
+
+
+def _limits(settings: Settings) -> ServerLimits:
+    return ServerLimits(
+        header_timeout_s=settings.header_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        keep_alive_timeout_s=settings.keep_alive_timeout_s,
+        write_timeout_s=settings.write_timeout_s,
+    )

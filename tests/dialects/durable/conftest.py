@@ -1,0 +1,15 @@
+"""One server per test, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.durable import DurableServer
+
+
+@pytest.fixture
+def server() -> Iterator[DurableServer]:
+    with DurableServer() as server:
+        yield server
