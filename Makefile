@@ -40,7 +40,7 @@ fmt: setup ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 unit: setup ## the fast tests, under a minute
-	$(BIN)/pytest -m "not conformance and not crash and not bench and not slow" $(ARGS)
+	$(BIN)/pytest -m "not conformance and not crash and not slow" $(ARGS)
 
 crash: setup ## kill real servers and look at what they kept
 	$(BIN)/pytest -m crash $(ARGS)
@@ -48,14 +48,14 @@ crash: setup ## kill real servers and look at what they kept
 conformance: setup $(NPM) ## the published suites and official clients, against a real server
 	$(BIN)/pytest -m conformance $(ARGS)
 
-bench: setup ## measure
-	$(BIN)/pytest -m bench -s $(ARGS)
+bench: setup ## measure beside the reference server; make bench ARGS=--quick
+	$(BIN)/python -m bench $(ARGS)
 
 soak: setup ## the tests that run for minutes
 	$(BIN)/pytest -m slow -s $(ARGS)
 
 coverage: setup ## unit tests with coverage: all of core and wire, 90% elsewhere
-	$(BIN)/pytest --cov --cov-report= -m "not conformance and not crash and not bench and not slow" $(ARGS)
+	$(BIN)/pytest --cov --cov-report= -m "not conformance and not crash and not slow" $(ARGS)
 	$(BIN)/coverage report --include "*/headwater/core/*,*/headwater/wire/*" --fail-under 100
 	$(BIN)/coverage report --omit "*/headwater/core/*,*/headwater/wire/*" --fail-under 90
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import subprocess
 import sys
 import time
@@ -16,9 +15,12 @@ from bench import procfs, tools
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-STDERR_TAIL_CHARS = 2000
+LOG_TAIL_CHARS = 2000
 
-_READY = re.compile(rb"http://127\.0\.0\.1:(\d+)")
+POLL_S = 0.002
+
+# The whole line, so that a half-written port is never taken for one.
+_READY = re.compile(r"^.*http://127\.0\.0\.1:(\d+).*\n", re.MULTILINE)
 
 
 class Server:
@@ -57,13 +59,12 @@ class Server:
     def start(self) -> float:
         """Start, and return how many seconds it took until the server said it was ready."""
         started = time.perf_counter()
-        with self._log.open("ab") as log:
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=tools.HERE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 env=_environment(),
             )
         self.port = self._wait_until_ready()
@@ -74,33 +75,30 @@ class Server:
         process = self._running()
         process.terminate()
         process.wait(STOP_TIMEOUT_S)
-        self._forget()
+        self._process = None
 
     def kill(self) -> None:
         """End it as a crash would."""
         process = self._running()
         process.kill()
         process.wait()
-        self._forget()
+        self._process = None
 
     def _wait_until_ready(self) -> int:
         process = self._running()
-        assert process.stdout is not None
-        if select.select([process.stdout], [], [], READY_TIMEOUT_S)[0]:
-            found = _READY.search(process.stdout.readline())
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while process.poll() is None and time.monotonic() < deadline:
+            found = _READY.search(self._log.read_text(errors="replace"))
             if found is not None:
                 return int(found[1])
-        said = self._log.read_text(errors="replace")[-STDERR_TAIL_CHARS:]
+            time.sleep(POLL_S)
+        self.kill()
+        said = self._log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
         raise RuntimeError(f"{self.label} did not start\n{said}")
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "the server was never started"
         return self._process
-
-    def _forget(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        self._process.stdout.close()
-        self._process = None
 
 
 def ours(folder: Path, *flags: str, label: str = "ours") -> Server:

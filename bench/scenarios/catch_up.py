@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 import time
 from typing import NamedTuple
 
@@ -20,15 +22,15 @@ _MESSAGE = b'{"key":"' + b"x" * 90 + b'"}'
 _MESSAGES_PER_APPEND = 10_000
 
 
-class Pass(NamedTuple):
-    """One reading of the whole stream."""
+class Passes(NamedTuple):
+    """The whole stream, read again and again for about a turn."""
 
     body_bytes: int
+    requests: int
     seconds: float
     first_byte_s: float
-    requests: int
     server_cpu_s: float
-    busy_s: float
+    others_cores: float
 
     @property
     def rate(self) -> float:
@@ -42,7 +44,7 @@ class Pass(NamedTuple):
 
 def binary(plan: Plan) -> list[Row]:
     """Appends of 1 MiB."""
-    body = bytes(range(256)) * (MIB // 256)
+    body = os.urandom(MIB)  # does not compress
     return _against_peer(plan, "catch-up-binary", "application/octet-stream", body, least=3)
 
 
@@ -59,7 +61,9 @@ def singles(plan: Plan) -> list[Row]:
             client.send("PUT", f"{PATH}0", content_type="application/json")
         wrk.append(server, PATH, streams=1, connections=64, seconds=2 * plan.seconds)
         _wait_until_packed(server)
-        (passes,) = alternate(plan, (server,), lambda s: _read(s, f"{PATH}0"), _show)
+        (passes,) = alternate(
+            plan, (server,), lambda each: _read(each, f"{PATH}0", plan.seconds), _show
+        )
     return [
         compare(
             "catch-up-singles",
@@ -77,8 +81,10 @@ def _against_peer(
     with ours(folder) as mine, peer(folder) as theirs:
         for server in (mine, theirs):
             _load(plan, server, content_type, body)
-            _read(server, PATH)
-        found = alternate(plan, (mine, theirs), lambda server: _read(server, PATH), _show)
+            _read(server, PATH, 0)
+        found = alternate(
+            plan, (mine, theirs), lambda server: _read(server, PATH, plan.seconds), _show
+        )
     our_passes, peer_passes = found
     return [
         compare(
@@ -110,30 +116,33 @@ def _load(plan: Plan, server: Server, content_type: str, body: bytes) -> None:
     say(f"  loaded {server.label:<12} {appends * len(body) / MB:,.0f} MB in {seconds:.1f} s")
 
 
-def _read(server: Server, path: str) -> Pass:
-    cpu_s, busy_s = server.cpu_s(), machine_busy_s()
-    offset, total, requests, first_byte_s = "-1", 0, 0, 0.0
+def _read(server: Server, path: str, seconds: float) -> Passes:
+    """At least one pass; no new one is begun after `seconds`."""
+    cpu_s, busy_s, own_s = server.cpu_s(), machine_busy_s(), time.process_time()
+    total = requests = 0
+    first_bytes: list[float] = []
     started = time.perf_counter()
-    with Client(server.port) as client:
-        while True:
-            answer = client.send("GET", f"{path}?offset={offset}")
-            total += answer.body_bytes
-            requests += 1
-            if requests == 1:
-                first_byte_s = answer.first_byte_s
-            offset = answer.headers[b"stream-next-offset"].decode()
-            if b"stream-up-to-date" in answer.headers:
-                break
-    seconds = time.perf_counter() - started
-    return Pass(
-        total, seconds, first_byte_s, requests, server.cpu_s() - cpu_s, machine_busy_s() - busy_s
-    )
+    while not first_bytes or time.perf_counter() - started < seconds:
+        with Client(server.port) as client:
+            answer = client.send("GET", f"{path}?offset=-1")
+            first_bytes.append(answer.first_byte_s)
+            total, requests = total + answer.body_bytes, requests + 1
+            while b"stream-up-to-date" not in answer.headers:
+                offset = answer.headers[b"stream-next-offset"].decode()
+                answer = client.send("GET", f"{path}?offset={offset}")
+                total, requests = total + answer.body_bytes, requests + 1
+    elapsed_s = time.perf_counter() - started
+    cpu_s, own_s = server.cpu_s() - cpu_s, time.process_time() - own_s
+    others_s = machine_busy_s() - busy_s - cpu_s - own_s
+    first_byte_s = statistics.median(first_bytes)
+    return Passes(total, requests, elapsed_s, first_byte_s, cpu_s, max(0.0, others_s / elapsed_s))
 
 
-def _show(found: Pass) -> str:
+def _show(found: Passes) -> str:
     return (
         f"{found.rate:>9,.0f} MB/s  first byte {found.first_byte_s * 1e3:>7.2f} ms  "
-        f"{found.requests} requests  {found.cpu_us:>6.0f} us CPU/MB"
+        f"{found.requests} requests  {found.cpu_us:>6.0f} us CPU/MB  "
+        f"others {found.others_cores:.2f}"
     )
 
 

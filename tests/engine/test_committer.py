@@ -175,7 +175,9 @@ def test_a_reader_of_a_name_that_is_being_created_or_removed_waits_for_the_commi
         opened: dict[str, list[Any]] = {}
         for name in ("new", "old"):
             look = runner.engine.when_settled(
-                "bucket", name, lambda name=name: runner.engine.open("bucket", name)  # type: ignore[misc]
+                "bucket",
+                name,
+                lambda name=name: runner.engine.open("bucket", name),  # type: ignore[misc]
             )
             assert isinstance(look, Pending)
             opened[name] = collect(look)
@@ -326,9 +328,7 @@ def test_readers_that_waited_for_a_commit_that_failed_are_told(
         runner.settle()
         assert [type(outcome) for outcome in waiting] == [StorageFailed]
         with pytest.raises(StorageFailed):
-            runner.engine.when_settled(
-                "bucket", "new", lambda: runner.engine.open("bucket", "new")
-            )
+            runner.engine.when_settled("bucket", "new", lambda: runner.engine.open("bucket", "new"))
     assert caplog.records
 
 

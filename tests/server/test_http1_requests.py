@@ -108,6 +108,7 @@ def test_headers_that_decide_something_may_not_be_repeated(name: str) -> None:
     ("head", "status"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET http://a/ HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: a/b\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: u@b\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: a b\r\n\r\n", 400),
@@ -224,6 +225,15 @@ def test_an_upgrade_without_a_body_is_ignored() -> None:
     harness = Harness()
     replies = harness.exchange(get("/a", "connection: upgrade", "upgrade: websocket") + get("/b"))
     assert [reply.body for reply in replies] == [b"GET /a ", b"GET /b "]
+
+
+@pytest.mark.parametrize(
+    ("rest", "status"),
+    [(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: ,chunked\r\n\r\n", 501), (b"?", 400)],
+)
+def test_what_is_wrong_after_an_upgrade_is_refused(rest: bytes, status: int) -> None:
+    replies = Harness().exchange(get("/a", "connection: upgrade", "upgrade: h2c") + rest)
+    assert [reply.status for reply in replies] == [200, status]
 
 
 def test_a_large_body_is_one_piece_whatever_it_arrives_with() -> None:

@@ -200,6 +200,18 @@ def test_a_header_cannot_start_another_line(value: bytes, caplog: pytest.LogCapt
     assert "line break" in caplog.text
 
 
+def test_a_body_of_the_wrong_type_harms_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    broken: Any = ["not bytes"]
+    reply, _, _ = answered(Response(200, (), broken))
+    assert reply.status == 500
+    harness = Harness()
+    harness.application.answer = lambda request: Response(200, (), broken * 10_000)
+    peer = harness.connect()
+    peer.send(get())
+    assert peer.transport.aborted
+    assert "could not be sent" in caplog.text
+
+
 def raise_error(request: Request) -> Response:
     raise LookupError("inner")
 

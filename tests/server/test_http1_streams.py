@@ -516,6 +516,23 @@ def test_a_response_that_does_not_wait_for_its_body_is_the_last() -> None:
     assert peer.transport.eof_written and not peer.transport.lost
 
 
+def test_an_upload_that_is_answered_in_the_middle_of_a_long_read_is_answered_once() -> None:
+    answers = Deferred()
+    harness, uploads, peer = upload(answers)
+    harness.application.body_bytes_max = 1_000_000
+    peer.send(request("POST", "/", "content-length: 500000"))
+
+    def answer(data: bytes) -> None:
+        if answers.waiting:
+            answers.resolve("/")
+
+    uploads.readers[0].on_data = answer
+    peer.send(b"x" * 200_000, b"x" * 50_000)
+    assert peer.reply().body == b"/"
+    harness.wait(1)
+    assert not peer.transport.aborted
+
+
 def test_a_streamed_response_that_does_not_wait_for_its_body_is_the_last() -> None:
     application = Live()
     harness, uploads, peer = upload(application)

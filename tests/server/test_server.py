@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import re
 import socket
 import ssl
 import threading
 from datetime import UTC, datetime
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from headwater.server.app import Server
 from headwater.server.listening import StartFailed
 from headwater.server.probes import Probes
 from headwater.server.settings import Settings
+from headwater.storage import keys
 from headwater.storage.memory import MemoryStore
 from headwater.version import VERSION
 from tests.support.clock import FakeClock
@@ -113,6 +116,8 @@ def test_the_metrics_page_counts_what_happened() -> None:
     assert grown("headwater_append_bytes_total") == 5
     assert grown("headwater_commit_commands_total") == 2
     assert grown("headwater_commit_seconds_count") == 2
+    assert grown('headwater_commit_seconds_bucket{le="5.0"}') == 2
+    assert after["headwater_queue_commands"] == after["headwater_queue_bytes"] == 0
     assert grown('headwater_requests_total{method="write",status="2xx"}') == 2
     assert grown('headwater_requests_total{method="read",status="4xx"}') == 1
     assert after["headwater_hot_streams"] == 1
@@ -191,9 +196,9 @@ def test_listed_origins_are_the_only_ones_allowed() -> None:
 
 
 def test_the_access_log_has_a_line_per_response(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "headwater.access"):
-        with serving(access_log=True) as server, client(server.url) as http:
-            http.get("/health", headers={"x-request-id": "mine"})
+    caplog.set_level(logging.INFO, "headwater.access")
+    with serving(access_log=True) as server, client(server.url) as http:
+        http.get("/health", headers={"x-request-id": "mine"})
     assert [record.__dict__["request"].id for record in caplog.records] == ["mine"]
 
 
@@ -255,6 +260,26 @@ def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
     assert reason == f"cannot use the data folder {path}: not a directory"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(PermissionError(errno.EACCES, "Permission denied"), id="folder"),
+        pytest.param(
+            Exception("IO error: While open a file for lock: /d/LOCK: Permission denied"), id="file"
+        ),
+    ],
+)
+def test_a_data_folder_without_permission(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("headwater.storage.rocks.RocksStore", refuse)
+    reason = start_fails(memory=False, data_dir="/d")
+    assert reason == "cannot use the data folder /d: permission denied"
+
+
 def test_a_data_folder_that_is_damaged(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with serving(memory=False, data_dir=str(folder)):
@@ -267,7 +292,7 @@ def test_a_data_folder_that_is_damaged(tmp_path: Path) -> None:
 def test_a_data_folder_of_another_format() -> None:
     store = MemoryStore()
     batch = store.batch()
-    batch.put(_format_key(), b"99")
+    batch.put(keys.FORMAT, b"99")
     store.write(batch)
     assert "has format '99'" in start_fails(store=store)
 
@@ -319,7 +344,6 @@ def test_stopping_finishes_the_commit_under_way_and_answers() -> None:
         writer.start()
         assert store.syncing.wait(10)
         stopped = server.stop_soon()
-        server.call(lambda: None)  # the stop has begun
         with pytest.raises(OSError):
             socket.create_connection(_address(server.url))
         store.release_syncs()
@@ -331,26 +355,47 @@ def test_stopping_finishes_the_commit_under_way_and_answers() -> None:
 def test_stopping_ends_live_responses() -> None:
     with serving() as server:
         put(server.url)
-        with client(server.url) as http:
-            with http.stream("GET", "/v1/stream/a?offset=now&live=sse") as live:
-                lines = live.iter_lines()
-                assert next(lines) == "event: control"
-                stopped = server.stop_soon()
-                assert len(list(lines)) < 10  # it ends, and properly
+        live = "/v1/stream/a?offset=now&live=sse"
+        with client(server.url) as http, http.stream("GET", live) as response:
+            lines = response.iter_lines()
+            assert next(lines) == "event: control"
+            stopped = server.stop_soon()
+            assert len(list(lines)) < 10  # it ends, and properly
         assert stopped.result(10) is True
+
+
+def test_stopping_answers_those_who_wait_for_data() -> None:
+    with serving(clock=FakeClock()) as server:
+        put(server.url)
+        answers: list[httpx.Response] = []
+
+        def wait() -> None:
+            with client(server.url) as http:
+                answers.append(http.get("/v1/stream/a?offset=now&live=long-poll"))
+
+        reader = threading.Thread(target=wait)
+        reader.start()
+        while not server.call(lambda: server.server.engine.followers):
+            pass
+        assert server.stop_soon(grace_s=10).result(10) is True
+        reader.join()
+    assert [answer.status_code for answer in answers] == [204]
+    assert answers[0].headers["connection"] == "close"
 
 
 def test_stopping_cuts_what_does_not_end_in_time() -> None:
     clock = FakeClock()
-    with serving(clock=clock) as server:
-        with socket.create_connection(_address(server.url)) as raw:
-            raw.sendall(
-                b"POST /v1/stream/a HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n"
-                b"content-type: text/plain\r\ncontent-length: 5\r\n\r\n"
-            )
-            assert raw.recv(100).startswith(b"HTTP/1.1 100 ")
-            assert server.stop_soon(grace_s=0.01).result(10) is True
-            assert _read_all(raw) == b""
+    with (
+        serving(clock=clock) as server,
+        socket.create_connection(_address(server.url)) as raw,
+    ):
+        raw.sendall(
+            b"POST /v1/stream/a HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n"
+            b"content-type: text/plain\r\ncontent-length: 5\r\n\r\n"
+        )
+        assert raw.recv(100).startswith(b"HTTP/1.1 100 ")
+        assert server.stop_soon(grace_s=0.01).result(10) is True
+        assert _read_all(raw) == b""
 
 
 def test_stopping_twice_is_fine() -> None:
@@ -382,7 +427,6 @@ def test_a_sync_that_fails_while_stopping_is_noticed() -> None:
         writer.start()
         assert store.syncing.wait(10)
         stopped = server.stop_soon()
-        server.call(lambda: None)
         store.release_syncs()
         assert stopped.result(10) is False
         writer.join()
@@ -390,9 +434,8 @@ def test_a_sync_that_fails_while_stopping_is_noticed() -> None:
 
 def test_a_server_runs_inside_a_coroutine_too() -> None:
     async def ask() -> int:
-        async with running() as server:
-            async with httpx.AsyncClient(base_url=server.url, trust_env=False) as http:
-                return (await http.get("/health")).status_code
+        async with running() as server, httpx.AsyncClient(trust_env=False) as http:
+            return (await http.get(f"{server.url}/health")).status_code
 
     assert asyncio.run(ask()) == 200
 
@@ -400,12 +443,6 @@ def test_a_server_runs_inside_a_coroutine_too() -> None:
 def test_a_server_that_was_never_started_has_no_engine() -> None:
     with pytest.raises(AssertionError):
         Server(Settings()).engine  # noqa: B018
-
-
-def _format_key() -> bytes:
-    from headwater.storage import keys
-
-    return keys.FORMAT
 
 
 def _address(url: str) -> tuple[str, int]:
@@ -427,8 +464,6 @@ def _read_all(raw: socket.socket) -> bytes:
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1 that signs itself, and its key."""
-    from ipaddress import IPv4Address
-
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "headwater test")])
     cert = (

@@ -205,8 +205,8 @@ def test_a_certificate_needs_its_key() -> None:
 
 
 def test_the_queue_must_hold_the_largest_body() -> None:
-    with pytest.raises(SettingsError, match="queue_bytes_max = 1MiB is less than body_bytes_max"):
-        load(flags={"queue_bytes_max": "1MiB"})
+    with pytest.raises(SettingsError, match="queue_bytes_max = 32MiB is too little for"):
+        load(flags={"queue_bytes_max": "32MiB"})
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -222,4 +222,6 @@ def test_flags_drop_the_unit_of_time() -> None:
 
 
 def test_the_page_in_docs_is_the_one_the_table_makes() -> None:
-    assert DOCS.read_text() == render_docs(), "python -m headwater.server.settings > docs/settings.md"
+    assert DOCS.read_text() == render_docs(), (
+        "python -m headwater.server.settings > docs/settings.md"
+    )

@@ -13,7 +13,9 @@ names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 @given(first=st.tuples(u64, u64), second=st.tuples(u64, u64))
-def test_runs_sort_by_stream_then_by_record(first: tuple[int, int], second: tuple[int, int]) -> None:
+def test_runs_sort_by_stream_then_by_record(
+    first: tuple[int, int], second: tuple[int, int]
+) -> None:
     low, high = sorted((first, second))
     low_key = keys.run(StreamId(low[0]), SeqNum(low[1]))
     high_key = keys.run(StreamId(high[0]), SeqNum(high[1]))

@@ -71,7 +71,8 @@ def test_no_record_is_lost_and_no_full_chunk_is_ever_rewritten(history: list[lis
         for seq, size in full_before.items():
             assert disk.pieces.get(seq) == size or seq >= new, "a full chunk was merged again"
         assert all(
-            earlier[1] <= later[0] for earlier, later in zip(plan.chunks, plan.chunks[1:], strict=False)
+            earlier[1] <= later[0]
+            for earlier, later in zip(plan.chunks, plan.chunks[1:], strict=False)
         )
 
 

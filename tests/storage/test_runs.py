@@ -49,9 +49,7 @@ record_lists = st.tuples(
     st.lists(records, max_size=6) | st.lists(plain_records, max_size=6), plain_records
 ).map(lambda parts: [*parts[0], parts[1]])
 
-marks = st.builds(
-    ProducerMark, st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**40)
-)
+marks = st.builds(ProducerMark, st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**40))
 writer_changes = st.just(WriterChanges()) | st.builds(
     lambda producers, stream_seq, closed: WriterChanges(producers, stream_seq, *closed),
     st.dictionaries(st.text(max_size=3), marks, max_size=3),
@@ -150,7 +148,9 @@ def test_the_byte_offset_of_every_record_is_the_bytes_shown_before_it(
 
 
 @given(
-    given_records=st.lists(plain_records, min_size=1, max_size=6), json=st.booleans(), data=st.data()
+    given_records=st.lists(plain_records, min_size=1, max_size=6),
+    json=st.booleans(),
+    data=st.data(),
 )
 def test_the_bodies_of_a_range_are_one_slice_with_a_comma_after_each_json_message(
     given_records: list[Record], json: bool, data: st.DataObject
@@ -217,7 +217,9 @@ def test_a_chunk_that_keeps_its_changes_replays_as_its_runs_do(
     before, stored = START, []
     one_by_one, at_once = stream_state(), stream_state()
     for change in changes:
-        stored.append((SeqNum(before.seq), encode([record], json=False, before=before, changes=change)))
+        stored.append(
+            (SeqNum(before.seq), encode([record], json=False, before=before, changes=change))
+        )
         before = after(before, [record])
         one_by_one.replay(change)
     kept = Run(SeqNum(0), merge(stored, keep_changes=True)).changes()

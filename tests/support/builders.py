@@ -75,9 +75,7 @@ def append(
     producer: ProducerClaim | None = None,
     stream_seq: str | None = None,
 ) -> Append:
-    return Append(
-        BUCKET, name, TimestampMs(at_ms), content_type, body, close, producer, stream_seq
-    )
+    return Append(BUCKET, name, TimestampMs(at_ms), content_type, body, close, producer, stream_seq)
 
 
 def delete(name: str = "s", *, at_ms: int = START_MS) -> Delete:

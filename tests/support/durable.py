@@ -55,7 +55,9 @@ class Reply:
         pairs = [*response.base.pairs, *response.headers]
         self.response = response
         self.status = response.status
-        self.headers = {name.decode(): value.decode("latin-1") for name, value in pairs}
+        self.headers: dict[str, str] = {
+            name.decode(): value.decode("latin-1") for name, value in pairs
+        }
         body = response.body
         self.body = body if isinstance(body, bytes) else b"".join(bytes(part) for part in body)
         assert len(pairs) == len(self.headers), f"a header is sent twice: {pairs}"
@@ -266,7 +268,7 @@ class DurableServer:
     # -- requests as they are
 
     def begin(
-        self, method: str, name: str, query: str = "", body: bytes = b"", **headers: str
+        self, method: str, name: str, query: str = "", body: bytes = b"", /, **headers: str
     ) -> Response | Pending[Response]:
         """Send a request; what comes back may still be pending. `name` is the raw path's end."""
         given = {
@@ -278,27 +280,27 @@ class DurableServer:
         return route.handle(request) if isinstance(route, Route) else route
 
     def request(
-        self, method: str, name: str = "s", query: str = "", body: bytes = b"", **headers: str
+        self, method: str, name: str = "s", query: str = "", body: bytes = b"", /, **headers: str
     ) -> Reply:
         answer = self.begin(method, name, query, body, **headers)
         return Reply(self.runner.result(answer))
 
-    def put(self, name: str = "s", body: bytes = b"", **headers: str) -> Reply:
-        return self.request("PUT", name, body=body, **headers)
+    def put(self, name: str = "s", body: bytes = b"", /, **headers: str) -> Reply:
+        return self.request("PUT", name, "", body, **headers)
 
-    def post(self, name: str = "s", body: bytes = b"", **headers: str) -> Reply:
-        return self.request("POST", name, body=body, **headers)
+    def post(self, name: str = "s", body: bytes = b"", /, **headers: str) -> Reply:
+        return self.request("POST", name, "", body, **headers)
 
-    def get(self, name: str = "s", offset: str | None = None, **headers: str) -> Reply:
+    def get(self, name: str = "s", offset: str | None = None, /, **headers: str) -> Reply:
         return self.query(name, "" if offset is None else f"offset={offset}", **headers)
 
-    def query(self, name: str, query: str, **headers: str) -> Reply:
+    def query(self, name: str, query: str, /, **headers: str) -> Reply:
         return self.request("GET", name, query, **headers)
 
-    def head(self, name: str = "s", **headers: str) -> Reply:
+    def head(self, name: str = "s", /, **headers: str) -> Reply:
         return self.request("HEAD", name, **headers)
 
-    def delete(self, name: str = "s", **headers: str) -> Reply:
+    def delete(self, name: str = "s", /, **headers: str) -> Reply:
         return self.request("DELETE", name, **headers)
 
     # -- requests that are to succeed
@@ -328,7 +330,7 @@ class DurableServer:
         self.settle()
         return reply.next
 
-    def fork(self, name: str, source: str = "s", **headers: str) -> str:
+    def fork(self, name: str, source: str = "s", /, **headers: str) -> str:
         """Returns the fork's tail."""
         reply = self.put(name, stream_forked_from=f"{ROOT}/{source}", **headers)
         assert reply.status == 201, reply
@@ -349,7 +351,7 @@ class DurableServer:
     # -- live
 
     def poll(
-        self, name: str = "s", offset: str = "now", cursor: object = None, **headers: str
+        self, name: str = "s", offset: str = "now", /, cursor: object = None, **headers: str
     ) -> Poll:
         echo = "" if cursor is None else f"&cursor={cursor}"
         answer = self.begin("GET", name, f"offset={offset}&live=long-poll{echo}", **headers)
@@ -363,9 +365,7 @@ class DurableServer:
         return poll
 
     def follow(
-        self, name: str = "s", offset: str = "now", cursor: object = None, **headers: str
+        self, name: str = "s", offset: str = "now", /, cursor: object = None, **headers: str
     ) -> Follower:
         echo = "" if cursor is None else f"&cursor={cursor}"
-        return Follower(
-            self, self.query(name, f"offset={offset}&live=sse{echo}", **headers)
-        )
+        return Follower(self, self.query(name, f"offset={offset}&live=sse{echo}", **headers))

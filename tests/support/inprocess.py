@@ -61,7 +61,10 @@ class ServingThread:
 
     def stop_soon(self, grace_s: float | None = None) -> Future[bool]:
         """Begin to stop the server; the future has what `Server.stop` returns."""
-        return asyncio.run_coroutine_threadsafe(self.server.stop(grace_s), self._loop)
+        stopped = asyncio.run_coroutine_threadsafe(self.server.stop(grace_s), self._loop)
+        for _ in range(2):  # one turn makes the task, the next is its first step
+            self.call(lambda: None)
+        return stopped
 
 
 @contextmanager
@@ -69,7 +72,7 @@ def serving(
     *, store: Store | None = None, clock: Clock | None = None, **settings: Any
 ) -> Iterator[ServingThread]:
     """A server in a thread, in memory and on a free port unless settings say otherwise."""
-    started: Future[tuple[ServingThread, Callable[[], None]]] = Future()
+    started: Future[tuple[ServingThread, Callable[[], object]]] = Future()
 
     async def run() -> None:
         finished = asyncio.Event()

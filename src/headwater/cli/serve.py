@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -77,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     configure_logs(
         settings.log_level, settings.log_format, sys.stderr, access_log=settings.access_log
     )
-    allowed = _raise_file_limit(settings.connections_max)
+    allowed = raise_file_limit(settings.connections_max)
+    calm_collector()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(Server(replace(settings, connections_max=allowed))))
@@ -135,7 +137,14 @@ def _fail(code: int, message: str) -> int:
     return code
 
 
-def _raise_file_limit(connections_max: int) -> int:
+def calm_collector() -> None:
+    """Requests make no cycles to speak of: look for them less often (2 of 21 µs per append)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
+
+
+def raise_file_limit(connections_max: int) -> int:
     """A connection is an open file, and the usual limit on those is far below ours.
 
     Returns how many connections there can be: one refused is better than a file not opened.

@@ -94,7 +94,6 @@ def note_writer(
     if close:
         state.closed = changes.closed = True
         state.closed_by = changes.closed_by = claim
-    state.touch(at_ms)
 
 
 def acknowledge(

@@ -1,4 +1,4 @@
-"""The streams of one subscription, and which of them have something to process. PROTOCOL §6.1, §7."""
+"""The streams of one subscription, and which of them have news. PROTOCOL §6.1, §7."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class LinkSet:
 
     def sample(self, count_max: int) -> list[tuple[str, Link]]:
         """Links to tell somebody about: the pending ones first."""
-        found = []
+        found: list[tuple[str, Link]] = []
         for name, link in self._in_order_of_need():
             if len(found) >= count_max:
                 break

@@ -5,7 +5,7 @@ Pure: time, ids and chance come in as values. What a subscription is in:
     idle        no wake                       pending work begins one, unless it is backing off
     due         a wake to be delivered        `next_attempt_at_ms` is set
     delivered   waiting for a callback, or    `lease_until_ms` is set for a webhook;
-                for somebody to claim it      a wake that nobody claimed waits for as long as it takes
+                for somebody to claim it      one that nobody claims has none
     claimed     `holder` works on it          `lease_until_ms` is set
 
 A failed delivery moves `next_attempt_at_ms` into the future. If the lease ends before that, the
@@ -22,6 +22,8 @@ import msgspec
 from headwater.core.subscription_config import AckBody, Code, Config, SubscriptionError
 from headwater.core.subscription_links import LinkSet
 from headwater.core.types import Position, TimestampMs
+
+Kind = Literal["webhook", "pull-wake"]
 
 RETRY_MS_MIN = 1_000
 RETRY_MS_MAX = 60_000
@@ -40,7 +42,7 @@ class Subscription(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Tells subscriptions apart that had the same id one after the other."""
     bucket: str
     id: str
-    type: Literal["webhook", "pull-wake"]
+    type: Kind
     pattern: str | None = None
     webhook_url: str | None = None
     wake_stream: str | None = None
@@ -83,7 +85,13 @@ def decode(data: bytes) -> Subscription:
 
 
 def new_subscription(
-    config: Config, *, bucket: str, subscription_id: str, uid: str, root_url: str, at_ms: TimestampMs
+    config: Config,
+    *,
+    bucket: str,
+    subscription_id: str,
+    uid: str,
+    root_url: str,
+    at_ms: TimestampMs,
 ) -> Subscription:
     return Subscription(
         uid=uid,
@@ -178,10 +186,20 @@ def backoff_ms(attempts: int, chance: float) -> int:
     return round(base * (1 + RETRY_JITTER * (2 * chance - 1)))
 
 
+def resume(subscription: Subscription, at_ms: TimestampMs) -> None:
+    """After a restart: times stay, unless the clock was set back and they would be far off."""
+    if subscription.next_attempt_at_ms is not None:
+        latest_ms = at_ms + round(RETRY_MS_MAX * (1 + RETRY_JITTER))
+        subscription.next_attempt_at_ms = min(subscription.next_attempt_at_ms, latest_ms)
+    if subscription.lease_until_ms is not None:
+        latest_ms = at_ms + subscription.lease_ttl_ms
+        subscription.lease_until_ms = min(subscription.lease_until_ms, latest_ms)
+
+
 # -- what workers ask
 
 
-def judge_type(subscription: Subscription, expected: Literal["webhook", "pull-wake"]) -> None:
+def judge_type(subscription: Subscription, expected: Kind) -> None:
     if subscription.type != expected:
         raise SubscriptionError(
             Code.INVALID_REQUEST, f"this is a {subscription.type} subscription, not {expected}"
@@ -223,9 +241,7 @@ def judge_fence(subscription: Subscription, body: AckBody, *, token_generation: 
         )
 
 
-def judge_acks(
-    links: LinkSet, acks: Iterable[tuple[str, Position | None]]
-) -> dict[str, Position]:
+def judge_acks(links: LinkSet, acks: Iterable[tuple[str, Position | None]]) -> dict[str, Position]:
     """Where each cursor goes. All are checked before any moves. Raises INVALID_OFFSET.
 
     None stands for an offset that is no position in a stream.

@@ -86,7 +86,9 @@ class Target:
     def authority(self) -> str:
         """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS["https" if self.tls else "http"] else f"{host}:{self.port}"
+        return (
+            host if self.port == PORTS["https" if self.tls else "http"] else f"{host}:{self.port}"
+        )
 
 
 def judge_url(url: str, policy: WebhookPolicy) -> Target:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import queue
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -34,10 +35,22 @@ BUSY_RETRY_S = 0.005
 Ticket = tuple[Command, "Pending[Any]", int]
 
 
+COMMIT_SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
 class CommitFigures:
     """Counted here, shown on the metrics page."""
 
-    __slots__ = ("bytes", "commands", "commits", "seconds", "stalls", "sync_seconds", "syncs")
+    __slots__ = (
+        "bytes",
+        "commands",
+        "commits",
+        "durations",
+        "seconds",
+        "stalls",
+        "sync_seconds",
+        "syncs",
+    )
 
     def __init__(self) -> None:
         self.commits = 0
@@ -45,8 +58,16 @@ class CommitFigures:
         self.commands = 0
         self.bytes = 0
         self.seconds = 0.0
+        self.durations = [0] * (len(COMMIT_SECONDS_BOUNDS) + 1)
+        """Commits by how long they took: up to each bound, and longer."""
         self.sync_seconds = 0.0
         self.stalls = 0
+
+    def took(self, seconds: float) -> None:
+        """A commit is done."""
+        self.commits += 1
+        self.seconds += seconds
+        self.durations[bisect_left(COMMIT_SECONDS_BOUNDS, seconds)] += 1
 
 
 class Committer:
@@ -86,6 +107,15 @@ class Committer:
     @property
     def busy(self) -> bool:
         return self._running is not None or bool(self._queue)
+
+    @property
+    def queue_commands(self) -> int:
+        """Commands that wait for their commit."""
+        return len(self._queue)
+
+    @property
+    def queue_bytes(self) -> int:
+        return self._queue_bytes
 
     def submit(self, command: Command) -> Pending[Any]:
         """Queue a command. The answer comes after the commit that holds it is durable."""
@@ -179,9 +209,8 @@ class Committer:
         assert outcomes is not None
         self._running = None
         changed = self._shard.settle()
-        self.figures.commits += 1
         self.figures.commands += len(outcomes)
-        self.figures.seconds += self._clock.monotonic_s() - self._started_s
+        self.figures.took(self._clock.monotonic_s() - self._started_s)
         self._on_durable(changed)
         if self._queue:
             self._begin()

@@ -177,18 +177,27 @@ class Engine:
         if not self.shard.unsettled or f"{bucket}/{name}" not in self.shard.unsettled:
             return look()
         answer: Pending[T] = Pending()
+        wanted = True
+
+        def abandon() -> None:
+            nonlocal wanted
+            wanted = False
 
         def again() -> None:
+            if not wanted:
+                return
             try:
                 outcome = self.when_settled(bucket, name, look)
             except Exception as error:
                 answer.fail(error)
                 return
             if isinstance(outcome, Pending):
+                answer.on_cancel(outcome.cancel)
                 outcome.deliver(lambda value: _complete(answer, value))
             else:
                 answer.resolve(outcome)
 
+        answer.on_cancel(abandon)
         self.committer.after_commit(again)
         return answer
 
@@ -218,10 +227,14 @@ class Engine:
             found: Slice = stop.value
             return found
         answer: Pending[Slice] = Pending()
-        self.loop.call_soon(self._read_on, steps, answer)
+        self.loop.call_soon(self._read_on, steps, stream, answer)
         return answer
 
-    def _read_on(self, steps: Any, answer: Pending[Slice]) -> None:
+    def _read_on(self, steps: Any, stream: Stream, answer: Pending[Slice]) -> None:
+        if stream.gone:
+            # Its records may be removed already: not there any more, which is no corruption.
+            answer.fail(StreamNotFound(stream.state.name))
+            return
         try:
             next(steps)
         except StopIteration as stop:
@@ -229,7 +242,7 @@ class Engine:
         except Exception as error:
             answer.fail(error)
         else:
-            self.loop.call_soon(self._read_on, steps, answer)
+            self.loop.call_soon(self._read_on, steps, stream, answer)
 
     def read_now(self, stream: Stream, start: Position, size_max: int) -> Slice:
         """Read in one go: for small slices at the tail."""

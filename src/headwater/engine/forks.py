@@ -52,7 +52,8 @@ class _Walk:
         self._source = source
         self._seq = at.seq
         self._open(at.seq)
-        if self._run.byte_at(at.seq) != at.byte:
+        before = self._flags[at.seq - self._run.first - 1] if at.seq > self._run.first else 0
+        if self._run.byte_at(at.seq) != at.byte or before & CONTINUES:
             raise InvalidOffset("the fork offset does not fit the source", tail=source.tail)
 
     def _open(self, seq: SeqNum) -> None:
@@ -76,8 +77,11 @@ class _Walk:
         self._seq = SeqNum(self._seq + 1)
         return length, flags
 
-    def point(self, cut: int | None = None, hidden: int = 0) -> ForkPoint:
-        """The place after the records walked over, less `hidden` bytes of the last one."""
+    def point(self, cut: int | None = None, hidden: int = 0, cut_messages: int = 0) -> ForkPoint:
+        """The place after the records walked over, less `hidden` bytes of the last one.
+
+        `cut_messages` is 1 when that record went on in the next, and now ends its message.
+        """
         seq = self._seq
         if seq == self._source.tail_seq:
             end, messages = self._source.tail, self._source.tail_message
@@ -86,7 +90,7 @@ class _Walk:
                 self._open(seq)
             end = self._run.position(seq)
             messages = self._messages_before(seq)
-        return ForkPoint(Position(seq, ByteOffset(end.byte - hidden)), messages, cut)
+        return ForkPoint(Position(seq, ByteOffset(end.byte - hidden)), messages + cut_messages, cut)
 
     def _messages_before(self, seq: SeqNum) -> int:
         before = self._flags[: seq - self._run.first]
@@ -104,9 +108,11 @@ class _Walk:
     def bytes(self, count: int) -> ForkPoint:
         first = True
         while True:
-            length, _ = self._step(first=first)
+            length, flags = self._step(first=first)
             first = False
             if count <= length:
                 break
             count -= length
-        return self.point(None if count == length else count, length - count)
+        goes_on = bool(flags & CONTINUES)
+        whole = count == length and not goes_on
+        return self.point(None if whole else count, length - count, int(goes_on))

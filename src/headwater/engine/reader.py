@@ -133,10 +133,10 @@ def _take(found: Slice, run: Run, extent: Extent, tail: SeqNum, size_max: int) -
         bisect_right(ends, base + room, begin, stop),
         bisect_left(ends, base + room, begin, stop) + 1,
     )
-    if fits == begin:
-        if found.size:
-            return False
-        fits = begin + 1
+    if fits == begin and found.size:
+        return False
+    if not found.size and base == (ends[fits - 1] if fits else 0) and fits < stop:
+        fits += 1  # the first message that is not empty, however long
     found.buffers.append(run.bodies(begin, fits))
     _advance(found, SeqNum(run.first + fits), ends[fits - 1] - base)
     return fits == stop

@@ -40,6 +40,7 @@ class Stream:
         "builders",
         "checkpoint_bytes",
         "checkpoint_number",
+        "deleted",
         "dirty",
         "followers",
         "gone",
@@ -58,6 +59,8 @@ class Stream:
         self.tail = state.tail
         """The durable tail: readers never see past it."""
         self.tail_closed = state.closed
+        self.deleted = state.deleted
+        """Deleted or expired, durably, and kept only for its forks."""
         self.gone = False
         """Deleted for good, durably."""
         self.purged = False
@@ -208,18 +211,19 @@ class Shard:
         self._mark(stream)
         if messages:
             self._stage(stream, messages, command.at_ms)
-            changes = stream.builders[-1].changes
         else:
-            changes = WriterChanges()
             stream.dirty = True
-        append.note_writer(
-            state,
-            changes,
-            command.at_ms,
-            claim=command.producer,
-            stream_seq=command.stream_seq,
-            close=command.close,
-        )
+        state.touch(command.at_ms)
+        if command.producer is not None or command.stream_seq is not None or command.close:
+            changes = _changes_of(stream.builders[-1]) if messages else WriterChanges()
+            append.note_writer(
+                state,
+                changes,
+                command.at_ms,
+                claim=command.producer,
+                stream_seq=command.stream_seq,
+                close=command.close,
+            )
         return append.acknowledge(state, command.producer, repeat=False, added=bool(messages))
 
     def _live(self, command: Command) -> Stream:
@@ -398,7 +402,7 @@ class Shard:
         return batch
 
     def written(self) -> None:
-        """The sealed batch is in the store: a checkpoint that packing took earlier must not follow."""
+        """The sealed batch is in the store: no checkpoint that packing took earlier may follow."""
         for stream in self._touched:
             if stream.dirty:
                 stream.checkpoint_number += 1
@@ -417,6 +421,7 @@ class Shard:
             if not stream.purged:  # what a purged stream got in this commit was never written
                 stream.tail = state.tail
                 stream.tail_closed = state.closed
+            stream.deleted = state.deleted
             stream.dirty = False
             stream.touched_in_commit = False
         for stream in self._removed:
@@ -447,6 +452,13 @@ def _replay(state: StreamState, run: Run) -> None:
     changes = run.changes()
     if changes is not None:
         state.replay(changes)
+
+
+def _changes_of(builder: RunBuilder) -> WriterChanges:
+    """What the run will say about its writers; most runs have nothing to say."""
+    if builder.changes is None:
+        builder.changes = WriterChanges()
+    return builder.changes
 
 
 def _touch_is_owed(stream: Stream) -> bool:

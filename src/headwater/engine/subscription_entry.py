@@ -33,6 +33,7 @@ class Entry:
     __slots__ = (
         "created",
         "delivering",
+        "failure",
         "glob",
         "links",
         "ready",
@@ -51,6 +52,8 @@ class Entry:
         self.ready = False
         """Its links are complete. Until then nothing is asked of it and it wakes nobody."""
         self.removed = False
+        self.failure: Exception | None = None
+        """Why it was removed before it was created."""
         self.delivering = False
         """A delivery is under way: one at a time."""
         self.timer: Timer | None = None

@@ -6,9 +6,9 @@ documents written so far become durable and everybody else has a turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from headwater.core.errors import StreamGone, StreamNotFound
+from headwater.core.errors import HeadwaterError, StreamGone, StreamNotFound
 from headwater.core.subscription_links import NO_STREAM, Link
 from headwater.core.types import START, Position
 from headwater.engine.documents import Documents
@@ -16,15 +16,16 @@ from headwater.engine.engine import Engine
 from headwater.engine.shard import Stream
 from headwater.engine.subscription_entry import Entry, SubscriptionDocuments
 
-STEP_STREAMS = 256
+STEP_STREAMS = 64
+"""A few milliseconds of looking, when nothing is in memory."""
+
+Done = Callable[[Exception | None], None]
 
 
 class Linker:
     """Links streams to subscriptions. PROTOCOL §6.2, §6.4."""
 
-    def __init__(
-        self, engine: Engine, documents: Documents, stored: SubscriptionDocuments
-    ) -> None:
+    def __init__(self, engine: Engine, documents: Documents, stored: SubscriptionDocuments) -> None:
         self._engine = engine
         self._documents = documents
         self._stored = stored
@@ -36,47 +37,58 @@ class Linker:
 
     # -- the steps
 
-    def run(self, steps: Iterator[None]) -> None:
+    def run(self, steps: Iterator[None], done: Done) -> None:
         """Take one step after the other, each when the one before is on disk."""
-        if self._closed or next(steps, self) is self:
+        if self._closed:
             return
-        self._documents.after(
-            lambda failure: None if failure else _later(self._engine, self.run, steps)
-        )
+        try:
+            next(steps)
+        except StopIteration:
+            done(None)
+        except HeadwaterError as error:
+            done(error)
+        else:
+            self._documents.after(lambda failure: self._go_on(steps, done, failure))
+
+    def _go_on(self, steps: Iterator[None], done: Done, failure: Exception | None) -> None:
+        if failure is None:
+            self._engine.loop.call_soon(self.run, steps, done)
+        else:
+            done(failure)
 
     def link_existing(self, entry: Entry, explicit: Iterable[str]) -> Iterator[None]:
         """A new subscription: link what is there at its tail, so that no history is replayed."""
         for name in explicit:
             self.link_explicit(entry, name)
         yield
-        for number, name in enumerate(self._matching(entry)):
-            if number % STEP_STREAMS == STEP_STREAMS - 1:
-                yield
-            if entry.removed:
-                return
-            if name not in entry.links:
-                stream = self._look(entry, name)
-                if stream is not None:
-                    self.discover(entry, name, stream)
+        yield from self._discover_all(entry)
 
     def link_again(self, entry: Entry) -> Iterator[None]:
         """A loaded subscription: see what has become of its streams, and which are new."""
-        for number, (name, link) in enumerate(list(entry.links.items())):
-            if number % STEP_STREAMS == STEP_STREAMS - 1:
+        for number, (name, link) in enumerate(list(entry.links.items()), 1):
+            if number % STEP_STREAMS == 0:
                 yield
             if entry.removed:
                 return
             self._revisit(entry, name, link)
-        for number, name in enumerate(self._matching(entry)):
-            if number % STEP_STREAMS == STEP_STREAMS - 1:
+        yield from self._discover_all(entry)
+
+    def _discover_all(self, entry: Entry) -> Iterator[None]:
+        """Link the streams that the pattern matches and that are not linked yet."""
+        if entry.glob is None:
+            return
+        names = self._engine.shard.names(entry.subscription.bucket, entry.glob.prefix)
+        for number, name in enumerate(names, 1):
+            if number % STEP_STREAMS == 0:
                 yield
             if entry.removed:
                 return
-            if name not in entry.links:
-                stream = self._look(entry, name)
-                if stream is not None:
-                    link = self.discover(entry, name, stream)
-                    entry.links.advance(name, link, stream.tail)
+            if name in entry.links or not entry.watches(name):
+                continue
+            stream = self._look(entry, name)
+            if stream is not None:
+                link = self.discover(entry, name, stream)
+                entry.links.advance(name, link, stream.tail)
 
     def _revisit(self, entry: Entry, name: str, link: Link) -> None:
         stream = self._look(entry, name)
@@ -89,8 +101,8 @@ class Linker:
 
     def drop_documents(self, names: list[str]) -> Iterator[None]:
         """Drop link documents that belong to no subscription any more."""
-        for number, name in enumerate(names):
-            if number % STEP_STREAMS == STEP_STREAMS - 1:
+        for number, name in enumerate(names, 1):
+            if number % STEP_STREAMS == 0:
                 yield
             self._stored.drop_stored(name)
 
@@ -142,14 +154,6 @@ class Linker:
             entry.links.remove(name)
             self._stored.drop_link(entry, name, link)
 
-    def _matching(self, entry: Entry) -> Iterator[str]:
-        if entry.glob is None:
-            return
-        bucket = entry.subscription.bucket
-        for name in self._engine.shard.names(bucket, entry.glob.prefix):
-            if entry.watches(name):
-                yield name
-
     def _look(self, entry: Entry, name: str) -> Stream | None:
         try:
             return self._engine.open(entry.subscription.bucket, name)
@@ -167,7 +171,3 @@ class Linker:
         if first == state.first_seq:
             return state.first
         return self._engine.shard.read_run(state.id, first).position(first)
-
-
-def _later(engine: Engine, run: object, steps: Iterator[None]) -> None:
-    engine.loop.call_soon(run, steps)  # type: ignore[arg-type]

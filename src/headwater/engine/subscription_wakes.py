@@ -133,9 +133,18 @@ class Wakes:
             entry.timer.cancel()
             entry.timer = None
 
-    def describe(self, entry: Entry) -> list[StreamInfo]:
-        """The streams a wake tells about."""
-        return [_describe(name, link) for name, link in entry.links.sample(WAKE_STREAMS_MAX)]
+    def drop_idle_wake(self, entry: Entry) -> None:
+        """End a wake whose work is gone, so that the next work begins another."""
+        subscription = entry.subscription
+        if subscription.wake_id is None or subscription.holder is not None or entry.links.pending:
+            return
+        rules.note_delivered(subscription)
+        rules.end_wake(subscription)
+        self._stored.save(entry)
+
+    def describe(self, entry: Entry, count_max: int = WAKE_STREAMS_MAX) -> list[StreamInfo]:
+        """The streams of a subscription as workers are told about them."""
+        return [_describe(name, link) for name, link in entry.links.sample(count_max)]
 
     def _set_timer(self, entry: Entry) -> None:
         self.stop(entry)
@@ -204,12 +213,8 @@ class Wakes:
         subscription = entry.subscription
         if entry.removed or not rules.is_due(subscription, self._clock.now_ms()):
             return True
-        if entry.links.pending:
-            return False
-        rules.note_delivered(subscription)
-        rules.end_wake(subscription)
-        self._stored.save(entry)
-        return True
+        self.drop_idle_wake(entry)
+        return subscription.wake_id is None
 
     def _write_letter(self, entry: Entry) -> tuple[_Sent, Letter]:
         """What is true now, not when it was lined up. The lease begins with each attempt."""

@@ -1,4 +1,4 @@
-"""What has to happen by itself: expiry of streams, removal of deleted data, the look at the disk."""
+"""What happens by itself: expiry of streams, removal of deleted data, the look at the disk."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Errand:
 
 
 class Courier:
-    """Runs errands. The queue holds one per subscription at most, so it needs no bound of its own."""
+    """Runs errands, in order as far as hosts allow. Each subscription has one at most."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Courier:
         task = asyncio.current_task()
         assert task is not None
         # A timer of the clock, not asyncio's: tests move time by hand.
-        timer = self._clock.call_later(letter.timeout_s, task.cancel)
+        timer = self._clock.call_later(letter.timeout_s, lambda: _cancel(task))
         outcome: Reply | DeliveryFailed
         try:
             outcome = await self._post(judge_url(errand.url, self._policy), letter)
@@ -191,6 +191,10 @@ class Courier:
     async def _ask_resolver(self, host: str, port: int) -> list[str]:
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [str(address[4][0]) for address in found]
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
 
 
 async def _open(address: str, target: Target, tls: ssl.SSLContext | None) -> Connection:

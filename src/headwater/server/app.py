@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 
@@ -148,6 +150,7 @@ class Server:
         self._traffic = Traffic()
         self._listeners: list[asyncio.Server] = []
         self._on_drain: list[Callable[[], None]] = []
+        self._closed: bool | None = None
 
     @property
     def engine(self) -> Engine:
@@ -163,24 +166,29 @@ class Server:
         try:
             self._build(asyncio.get_running_loop())
             self.url = render_url(sockets[0], secure=tls is not None)
-            loop = asyncio.get_running_loop()
+            await self._listen(sockets, tls)
+        except BaseException:
+            close_sockets(sockets)
+            await self.stop(grace_s=0)
+            raise
+
+    async def _listen(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
+        """Take the sockets over, one by one."""
+        loop = asyncio.get_running_loop()
+        try:
             while sockets:
                 listener = await loop.create_server(
                     self._accept, sock=sockets[0], ssl=tls, backlog=BACKLOG
                 )
                 self._listeners.append(listener)
                 del sockets[0]
-        except BaseException as error:
-            close_sockets(sockets)
-            await self.stop(grace_s=0)
-            if isinstance(error, OSError):
-                raise cannot_listen(settings.host, settings.port, error) from error
-            raise
+        except OSError as error:
+            raise cannot_listen(self.settings.host, self.settings.port, error) from error
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> None:
         settings = self.settings
-        clock = self._clock or SystemClock(loop)
-        store = self._store or open_store(settings)
+        clock = SystemClock(loop) if self._clock is None else self._clock
+        store = open_store(settings) if self._store is None else self._store
         self._engine = engine = _open_engine(store, clock, loop, settings, self.failed.set)
         self._probes = probes = Probes(engine)
 
@@ -258,7 +266,9 @@ class Server:
         self._listeners.clear()
         if self._http is not None:
             await self._end_connections(self._http, grace_s)
-        return self._engine is None or await self._close_engine(self._engine, grace_s)
+        if self._closed is None and self._engine is not None:
+            self._closed = await self._close_engine(self._engine, grace_s)
+        return self._closed is not False
 
     async def _end_connections(self, http: Http1Server, grace_s: float) -> None:
         http.drain()

@@ -22,13 +22,15 @@ SWEEP_INTERVAL_S = 1.0
 
 
 class Http1Server:
-    """Serves `application`, from the first connection until it was shut down:
+    """Serves `application` on the connections that its listeners accept.
 
-    server = Http1Server(application, clock=SystemClock(loop), loop=loop)
-    listener = await server.listen(host="127.0.0.1", port=8080)
-    ...
-    listener.close()
-    await server.shut_down(grace_s=10)
+    From start to end:
+
+        server = Http1Server(application, clock=SystemClock(loop), loop=loop)
+        listener = await server.listen(host="127.0.0.1", port=8080)
+        ...
+        listener.close()
+        await server.shut_down(grace_s=10)
     """
 
     def __init__(

@@ -129,6 +129,8 @@ class Http1Connection(asyncio.Protocol):
             return False
         if current is not None and not current.complete:
             return False
+        if self._queue and not self._queue[-1].complete:
+            self._queue.pop()  # a body to be streamed, of which the rest will never come
         self._eof = True
         self._reading = False
         self._deafen()
@@ -183,12 +185,12 @@ class Http1Connection(asyncio.Protocol):
         parser = self._parser
         try:
             unfed = parser.feed(data)
-            if parser.fed_bytes or parser.url:
+            if (parser.fed_bytes or parser.url) and not parser.stopped:
                 self._message_unfinished(len(data))
         except Refusal as refusal:
             self._refuse(refusal)
             return
-        if unfed and self._phase == PARSING:
+        if unfed:
             self._unfed = unfed
             self._phase = HOLDING
 
@@ -377,6 +379,7 @@ class Http1Connection(asyncio.Protocol):
             exchange.method,
             exchange.path,
             exc_info=error,
+            extra={"request": exchange},
         )
         return self._refusal(500, "internal error")
 
@@ -440,14 +443,19 @@ class Http1Connection(asyncio.Protocol):
                 self._start_download(exchange, response, transport)
             else:
                 self._send(exchange, response, transport)
-        except Exception as error:
-            # Nothing has left yet: rendering comes before writing.
-            self._send(exchange, self._failure(exchange, error), transport)
+        except Exception:
+            # What can be answered with a 500 was. Something may have left already.
+            LOGGER.exception("a response could not be sent. id=%s", exchange.id)
+            self.abort()
 
     def _send(self, exchange: Exchange, response: Response, transport: asyncio.Transport) -> None:
         serving = self._serving
         persists = exchange.keep_alive and exchange.complete and not serving.draining
-        rendered = render_response(serving, exchange, response, persists)
+        try:
+            rendered = render_response(serving, exchange, response, persists)
+        except Exception as error:
+            response = self._failure(exchange, error)
+            rendered = render_response(serving, exchange, response, persists)
         if isinstance(rendered, bytes):
             transport.write(rendered)
         else:
@@ -460,17 +468,21 @@ class Http1Connection(asyncio.Protocol):
         self, exchange: Exchange, response: StreamedResponse, transport: asyncio.Transport
     ) -> None:
         bodiless = has_no_body(response.status) or exchange.method == "HEAD"
-        if exchange.http10 and not bodiless and find_length(response) is None:
-            exchange.keep_alive = False
-        download = Download(
-            self,
-            transport,
-            self._serving,
-            exchange=exchange,
-            response=response,
-            persists=exchange.keep_alive and not self._serving.draining,
-            writable=self._writable,
-        )
+        try:
+            if exchange.http10 and not bodiless and find_length(response) is None:
+                exchange.keep_alive = False
+            download = Download(
+                self,
+                transport,
+                self._serving,
+                exchange=exchange,
+                response=response,
+                persists=exchange.keep_alive and not self._serving.draining,
+                writable=self._writable,
+            )
+        except Exception as error:
+            self._send(exchange, self._failure(exchange, error), transport)
+            return
         self._download = download
         if bodiless:
             download.finish_head()
@@ -558,6 +570,7 @@ class Http1Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
+        self._queue.clear()
         self._deafen()
         if self._transport is not None:
             self._transport.abort()

@@ -152,11 +152,11 @@ class RequestParser:
 
     def _feed(self, data: bytes | memoryview) -> None:
         self.fed_bytes += len(data)
+        rest: bytes | memoryview | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            if not self.stopped:
-                self._ignore_upgrade(data[upgrade.args[0] :])
+            rest = data[upgrade.args[0] :]
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if cause is not None and not isinstance(cause, _Ignored):
@@ -164,6 +164,10 @@ class RequestParser:
         except httptools.HttpParserError as error:
             if not self.stopped:
                 raise self._explain(error, data) from None
+        # Not in the handler above: an exception being handled would take the place of the one
+        # that httptools leaves in `__context__`.
+        if rest is not None and not self.stopped:
+            self._ignore_upgrade(rest)
 
     def _ignore_upgrade(self, rest: bytes | memoryview) -> None:
         """Go on after a request that asked for another protocol. RFC 9110 §7.8 lets us ignore it.
@@ -233,8 +237,8 @@ class RequestParser:
         if serving.on_response is not None:
             exchange.received_ns = int(serving.clock.monotonic_s() * 1e9)
         self._check_size(headers)
-        parse_target(exchange, url)
         host = headers.get(b"host")
+        parse_target(exchange, url)
         if host is None or host != self._host:
             check_host(exchange, host)
             self._host = host or b""

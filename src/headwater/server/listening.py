@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import ssl
+from typing import cast
 
 BACKLOG = 4096
 """Connections that wait to be accepted; the kernel lowers it to its own limit."""
@@ -77,8 +78,7 @@ class Refused(asyncio.Protocol):
     """A connection too many: closed at once, before it costs anything."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
+        cast(asyncio.Transport, transport).abort()  # uvloop's is one without saying so
 
 
 def _resolve(host: str, port: int) -> list[tuple[int, str]]:

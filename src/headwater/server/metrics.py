@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     Metric,
     SummaryMetricFamily,
 )
 from prometheus_client.registry import Collector
 
 from headwater.dialects.common import NO_STORE, SECURITY_HEADERS
+from headwater.engine.committer import COMMIT_SECONDS_BOUNDS
 from headwater.engine.engine import Engine
 from headwater.server.limits import RateLimiter
 from headwater.server.serving import Serving
@@ -97,10 +100,15 @@ class _EngineFigures(_Figures):
         yield _counter(
             "headwater_append_bytes", "Body bytes of appends accepted.", engine.append_bytes_total
         )
-        yield SummaryMetricFamily(
+        yield HistogramMetricFamily(
             "headwater_commit_seconds",
             "Time of a commit, from gathering its commands to answering them.",
-            count_value=figures.commits,
+            buckets=[
+                (str(bound), count)
+                for bound, count in zip(
+                    (*COMMIT_SECONDS_BOUNDS, "+Inf"), accumulate(figures.durations), strict=True
+                )
+            ],
             sum_value=figures.seconds,
         )
         yield SummaryMetricFamily(
@@ -115,6 +123,14 @@ class _EngineFigures(_Figures):
             figures.commands,
         )
         yield _counter("headwater_commit_bytes", "Body bytes committed.", figures.bytes)
+        yield _gauge(
+            "headwater_queue_commands",
+            "Commands that wait for their commit.",
+            engine.committer.queue_commands,
+        )
+        yield _gauge(
+            "headwater_queue_bytes", "Bytes of those commands.", engine.committer.queue_bytes
+        )
         yield _counter(
             "headwater_write_stalls", "Writes the store asked to try again.", figures.stalls
         )

@@ -135,7 +135,8 @@ class Serving:
         """`data` as one chunk of a chunked body. RFC 9112 §7.1.
 
         Live delivery writes one object to every follower of a stream, so the last one framed is
-        remembered by identity: the followers share its framed bytes too, and they are made once.
+        remembered by identity: it is framed once, and the send buffers of slow followers share
+        the framed bytes instead of holding a copy each.
         """
         if data is self._framed_source:
             return self._framed
@@ -151,8 +152,17 @@ class Serving:
             self.on_empty()
 
 
+# What RFC 9110 §15.5 calls them; older Pythons have the names from before.
+_RENAMED = {
+    413: b"Content Too Large",
+    414: b"URI Too Long",
+    416: b"Range Not Satisfiable",
+    422: b"Unprocessable Content",
+}
+
+
 def _reason(status: int) -> bytes:
     try:
-        return HTTPStatus(status).phrase.encode()
+        return _RENAMED.get(status) or HTTPStatus(status).phrase.encode()
     except ValueError:
         return b""

@@ -118,7 +118,7 @@ class Settings:
         256 * MIB,
         kinds.size(MIB, TIB),
         "Bytes of accepted writes that may wait for their commit; beyond it writes get 503. "
-        "At least `body_bytes_max`.",
+        "At least 1KiB more than `body_bytes_max`.",
     )
     disk_reserve_bytes: int = _setting(
         "Data",
@@ -262,11 +262,11 @@ class Settings:
         if bool(self.tls_cert) != bool(self.tls_key):
             missing = "tls_key" if self.tls_cert else "tls_cert"
             raise SettingsError(f"tls_cert and tls_key belong together; {missing} is not set")
-        if self.queue_bytes_max < self.body_bytes_max:
+        if self.queue_bytes_max < self.body_bytes_max + KIB:  # what waits is more than its body
             raise SettingsError(
-                f"queue_bytes_max = {kinds.show_size(self.queue_bytes_max)} is less than "
-                f"body_bytes_max = {kinds.show_size(self.body_bytes_max)}, "
-                "so the largest bodies could never be written"
+                f"queue_bytes_max = {kinds.show_size(self.queue_bytes_max)} is too little for "
+                f"body_bytes_max = {kinds.show_size(self.body_bytes_max)}: "
+                "the largest bodies could never be written"
             )
 
 

@@ -81,13 +81,13 @@ class RunBuilder:
         self.first = first
         self.bytes_before: int = bytes_before
         self.messages_before: int = messages_before
-        self.changes = WriterChanges()
+        self.changes: WriterChanges | None = None
         self.body_bytes = 0
         self._bits = JSON if json else 0
         self._times: list[int] = []
         self._lengths: list[int] = []
         self._flags = bytearray()
-        self._headers: list[bytes] = []
+        self._headers = b""
         self._bodies: list[bytes] = []
 
     @property
@@ -101,7 +101,7 @@ class RunBuilder:
         if headers:
             flags |= HAS_HEADERS
             self._bits |= HEADERS
-            self._headers.append(_encode_headers(headers))
+            self._headers += _encode_headers(headers)
         self._times.append(time_ms)
         self._lengths.append(len(body))
         self._flags.append(flags)
@@ -116,12 +116,10 @@ class RunBuilder:
     def encode(self) -> bytes:
         count = len(self._lengths)
         assert count > 0
-        changes = self.changes
-        if changes.producers or changes.closed or changes.stream_seq is not None:
-            bits = self._bits | CHANGES
-            tail = encode_changes(changes)
-        else:
-            bits, tail = self._bits, b""
+        bits, tail = self._bits, b""
+        if self.changes is not None:
+            bits |= CHANGES
+            tail = encode_changes(self.changes)
         if count == 1 and not bits & HEADERS:
             head = _ONE.pack(
                 FORMAT,
@@ -146,7 +144,7 @@ class RunBuilder:
             times=array("Q", self._times).tobytes(),
             lengths=array("I", self._lengths).tobytes(),
             flags=bytes(self._flags),
-            headers=b"".join(self._headers),
+            headers=self._headers,
             bodies=self._bodies,
             body_bytes=self.body_bytes,
             changes=tail,
@@ -335,7 +333,8 @@ class Run:
 def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> bytes:
     """Join stored runs that follow one another into one chunk.
 
-    Writer changes are left out when a checkpoint is written beside the chunk. Works on the stored bytes, without opening each run: packing a busy stream is mostly this.
+    Writer changes are left out when a checkpoint is written beside the chunk. Works on the stored
+    bytes, without opening each run: packing a busy stream is mostly this.
     """
     times, lengths, flags, headers, bodies = [], [], [], [], []
     changes = WriterChanges()

@@ -12,8 +12,10 @@ from headwater.core.types import BatchSeq, Epoch, TimestampMs
 
 _TTL = re.compile(rb"(?:0|[1-9][0-9]{0,17})\Z")
 _NUMBER = re.compile(rb"[0-9]{1,16}\Z")
+_MINUTE = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _RFC3339 = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}):(\d{2})(?:\.(\d+))?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt](%s):([0-5][0-9]|60)(?:\.([0-9]+))?([Zz]|[+-]%s)\Z"
+    % (_MINUTE, _MINUTE)
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,16 +23,13 @@ Headers = dict[bytes, bytes]
 
 
 def parse_text(headers: Headers, name: bytes, *, bytes_max: int) -> str | None:
-    """A header as text; bytes that are not UTF-8 keep their order as Latin-1."""
+    """A header as text, one character a byte: it compares bytewise and is echoed as it came."""
     value = headers.get(name)
     if value is None:
         return None
     if len(value) > bytes_max:
         raise InvalidRequest(f"{_title(name)} is longer than {bytes_max} bytes")
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
+    return value.decode("latin-1")
 
 
 def parse_flag(headers: Headers, name: bytes) -> bool:
@@ -66,12 +65,14 @@ def parse_rfc3339(text: str, *, field: str) -> TimestampMs:
     whole = f"{day}T{minute}:{'59' if leap else second}"
     offset = "+00:00" if zone in "Zz" else zone
     try:
-        moment = datetime.fromisoformat(f"{whole}{offset}")
-        since = moment.astimezone(UTC) - _EPOCH + timedelta(seconds=1 if leap else 0)
+        moment = datetime.fromisoformat(f"{whole}{offset}").astimezone(UTC)
+        if leap and (moment.hour, moment.minute) != (23, 59):
+            raise ValueError("a leap second is the last second of a day")
+        moment += timedelta(seconds=1 if leap else 0)
     except (ValueError, OverflowError):
         raise InvalidRequest(problem) from None
     milliseconds = int(((fraction or "") + "000")[:3])
-    return TimestampMs(max(0, since // timedelta(milliseconds=1) + milliseconds))
+    return TimestampMs(max(0, (moment - _EPOCH) // timedelta(milliseconds=1) + milliseconds))
 
 
 def render_rfc3339(at_ms: TimestampMs) -> bytes:

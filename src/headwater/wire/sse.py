@@ -8,6 +8,7 @@ one more, because clients drop the first space after the colon.
 from __future__ import annotations
 
 import base64
+import codecs
 import re
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -44,15 +45,9 @@ def control_event(
 
 def incomplete_tail(payload: bytes) -> int:
     """How many bytes at the end begin a UTF-8 character that is not complete yet."""
-    for back in range(1, min(3, len(payload)) + 1):
-        byte = payload[-back]
-        if byte & 0xC0 == 0x80:
-            continue
-        if byte >= 0xF0:
-            return back if back < 4 else 0
-        if byte >= 0xE0:
-            return back if back < 3 else 0
-        if byte >= 0xC0:
-            return back if back < 2 else 0
+    if not payload or payload[-1] < 0x80:
         return 0
-    return 0
+    # What begins a character there is among the last three bytes, and does not depend on others.
+    end = payload[-3:]
+    _, whole = codecs.utf_8_decode(end, "replace", False)
+    return len(end) - whole

@@ -7,22 +7,30 @@ from the store: it never grows a buffer and never skips.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headwater.core import jsonmode
 from headwater.core.errors import HeadwaterError, StreamGone, StreamNotFound
-from headwater.core.limits import KIB
+from headwater.core.limits import KIB, MIB
 from headwater.core.pending import Pending
 from headwater.core.types import Position
 from headwater.engine.clock import Timer
 from headwater.engine.engine import Engine
+from headwater.engine.reader import Slice
 from headwater.engine.shard import Stream
 from headwater.wire import cursors, offsets, sse
 from headwater.wire.http import BodyWriter, Response
 
+log = logging.getLogger("headwater.durable")
+
 EVENT_BYTES = 256 * KIB
 """Body bytes of one SSE data event, unless a single message is larger."""
+TEXT_EVENT_BYTES_MAX = 64 * MIB
+"""How far one event of text is stretched to end between two characters."""
+STEPS_BACK_MAX = 64
+"""Offsets tried, from the last one back, for one that is not inside a character."""
 TICK_S = 1.0
 
 
@@ -61,7 +69,7 @@ class LongPoll:
         self._engine.unfollow(self._stream, self._woken)
 
     def _woken(self, stream: Stream, _: dict[Any, Any]) -> None:
-        ended = stream.gone or stream.state.deleted
+        ended = stream.gone or stream.deleted
         if not ended and stream.tail == self.position and not stream.tail_closed:
             return
         self._stop()
@@ -123,10 +131,13 @@ class SseFeed:
         self._tick_number += 1
         now = self.engine.clock.monotonic_s()
         for follower in tuple(self._slots[self._tick_number % self._heartbeat_ticks]):
-            if now - follower.started_s >= self._recycle_s:
-                follower.finish()
-            else:
-                follower.beat()
+            try:
+                if now - follower.started_s >= self._recycle_s:
+                    follower.finish()
+                else:
+                    follower.beat()
+            except Exception:
+                log.exception("a heartbeat failed; the others go on")
         if any(self._slots):
             self.engine.clock.call_later(TICK_S, self._tick)
         else:
@@ -137,62 +148,76 @@ class SseFeed:
         return cursors.following(client, clock.now_ms(), clock.random_fraction())
 
     def render(self, stream: Stream, position: Position, cursor: int) -> _Event:
-        """The events that take a reader on from `position`: data, then control."""
-        found = self.engine.read_now(stream, position, EVENT_BYTES)
-        end, at_tail, closed = found.end, found.at_tail, found.closed
-        data = b""
-        if found.size or found.end != position:
-            payload = b"".join(found.body())
-            if found.json:
-                data = sse.data_event(payload)
-            elif not is_text(stream):
-                data = sse.base64_event(payload)
-            else:
-                payload, end = self._whole_characters(stream, position, payload, found.end, closed)
-                at_tail, closed = at_tail and end == found.end, closed and end == found.end
-                if end == position:
-                    return _Event(b"", position, False, False)
-                data = sse.data_event(payload)
-        control = sse.control_event(
-            offsets.render(end),
-            cursor=None if closed else cursor,
-            up_to_date=at_tail,
-            closed=closed,
-        )
-        return _Event(data + control, end, at_tail, closed)
+        """The events that take a reader on from `position`: data, then control.
 
-    def _whole_characters(
-        self, stream: Stream, start: Position, payload: bytes, end: Position, closed: bool
-    ) -> tuple[bytes, Position]:
-        """Text that ends between characters, at a place that has an offset.
+        No data at all when what there is ends inside a character.
+        """
+        found = self.engine.read_now(stream, position, EVENT_BYTES)
+        data = b""
+        if found.end != position:
+            if is_text(stream) and not found.json:
+                whole = self._whole_characters(stream, found)
+                if whole is None:
+                    return _Event(b"", position, False, False)
+                found = whole
+            data = _data_event(stream, found)
+        control = sse.control_event(
+            offsets.render(found.end),
+            cursor=None if found.closed else cursor,
+            up_to_date=found.at_tail,
+            closed=found.closed,
+        )
+        return _Event(data + control, found.end, found.at_tail, found.closed)
+
+    def _whole_characters(self, stream: Stream, found: Slice) -> Slice | None:
+        """The same slice, ending between two characters at a place that has an offset.
 
         A character split over two appends would reach an event stream as two broken ones. So what
-        comes after the last offset that is also the end of a character waits for the next append.
+        comes after the last offset that is also the end of a character waits for the next append;
+        None when that is everything.
         """
-        if sse.incomplete_tail(payload) and not closed:
-            payload, end = self._last_whole(stream, start, payload, end)
-        try:
-            payload.decode()
-        except UnicodeDecodeError:
-            payload = payload.decode("utf-8", "replace").encode()
-        return payload, end
+        size = EVENT_BYTES
+        while True:
+            whole = self._step_back(stream, found)
+            if whole is not None or found.at_tail:
+                return whole
+            if size >= TEXT_EVENT_BYTES_MAX:
+                return found
+            # A long message ends inside a character: the rest of it is in what follows.
+            size *= 2
+            found = self.engine.read_now(stream, found.start, size)
 
-    def _last_whole(
-        self, stream: Stream, start: Position, payload: bytes, end: Position
-    ) -> tuple[bytes, Position]:
-        size, best, at = 0, start, start
-        best_size = 0
-        while at.seq < end.seq:
-            message = self.engine.read_now(stream, at, 1)
-            at, size = message.end, size + message.size
-            if not sse.incomplete_tail(payload[:size]):
-                best, best_size = at, size
-        if best == start and end.seq < stream.tail.seq:
-            # Not at the tail: the rest of the character may be in what follows.
-            more = self.engine.read_now(stream, start, 2 * max(len(payload), EVENT_BYTES))
-            if more.end != end:
-                return b"".join(more.body()), more.end
-        return payload[:best_size], best
+    def _step_back(self, stream: Stream, found: Slice) -> Slice | None:
+        for _ in range(STEPS_BACK_MAX):
+            broken = sse.incomplete_tail(_ending(found))
+            if not broken or found.closed:
+                return found
+            shorter = self.engine.read_now(stream, found.start, found.size - broken)
+            if shorter.end.seq >= found.end.seq:
+                break
+            found = shorter
+        return None
+
+
+def _ending(found: Slice) -> bytes:
+    """The last bytes of a slice, as many as one character may have."""
+    ending = b""
+    for buffer in reversed(found.buffers):
+        ending = bytes(buffer[-4:]) + ending
+        if len(ending) >= 4:
+            break
+    return ending
+
+
+def _data_event(stream: Stream, found: Slice) -> bytes:
+    payload = b"".join(found.body())
+    if not is_text(stream):
+        return sse.base64_event(payload)
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        payload = payload.decode("utf-8", "replace").encode()
+    return sse.data_event(payload)
 
 
 class SseFollower:
@@ -265,8 +290,19 @@ class SseFollower:
         """Write what there is, until the tail or until the reader is slow."""
         writer = self._writer
         assert writer is not None
+        try:
+            self._write_on(writer, stream, shared, first=first)
+        except Exception:
+            # The head has left, so all that can still be told is that the body is not whole.
+            self._closed()
+            writer.abort()
+            raise
+
+    def _write_on(
+        self, writer: BodyWriter, stream: Stream, shared: dict[Any, Any], *, first: bool
+    ) -> None:
         while not self._done:
-            if stream.gone or stream.state.deleted:
+            if stream.gone or stream.deleted:
                 self.finish()
                 return
             if self._position == stream.tail and not stream.tail_closed and not first:

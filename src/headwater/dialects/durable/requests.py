@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -14,6 +15,8 @@ from headwater.wire import cursors, headers, offsets
 from headwater.wire.http import Request
 
 LIVE_MODES = ("long-poll", "sse")
+NAMES_CACHED_MAX = 16_384
+"""Names that need not be checked again: the same few streams are asked for over and over."""
 
 
 class ReadQuery(NamedTuple):
@@ -24,6 +27,7 @@ class ReadQuery(NamedTuple):
     cursor: int | None
 
 
+@lru_cache(maxsize=NAMES_CACHED_MAX)
 def decode_name(raw: str, rules: NameRules) -> str:
     """A stream name from the raw path; `%2F` is part of the name, never a separator."""
     if "%" in raw:
@@ -118,11 +122,15 @@ def parse_delete(bucket: str, name: str, at_ms: TimestampMs) -> Delete:
 
 def parse_content_type(request: Request) -> str | None:
     """The content type, which must have the form type/subtype."""
-    text = headers.parse_text(
-        request.headers, b"content-type", bytes_max=limits.CONTENT_TYPE_BYTES_MAX
-    )
-    if not text:
-        return None
+    value = request.headers.get(b"content-type")
+    return _check_content_type(value) if value else None
+
+
+@lru_cache(maxsize=1024)
+def _check_content_type(value: bytes) -> str:
+    if len(value) > limits.CONTENT_TYPE_BYTES_MAX:
+        raise InvalidRequest(f"Content-Type is longer than {limits.CONTENT_TYPE_BYTES_MAX} bytes")
+    text = value.decode("latin-1")
     main, slash, sub = jsonmode.media_type(text).partition("/")
     if not (main and slash and sub) or " " in main or " " in sub:
         raise InvalidRequest(f"Content-Type has the form type/subtype. received={text!r}")

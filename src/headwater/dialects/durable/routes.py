@@ -27,6 +27,7 @@ from headwater.wire.offsets import Sentinel
 
 ROOT = "/v1/stream"
 METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+READ_METHODS = "GET, HEAD, OPTIONS"
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -85,7 +86,8 @@ class DurableDialect:
             for method, handle in {**writes, "GET": self.read, "HEAD": self.head}.items()
         }
         self._reserved = Route(self._guarded(self.reserved), body_bytes_max=MIB)
-        self._preflight = Route(lambda _: preflight(METHODS), body_bytes_max=MIB)
+        self._methods = READ_METHODS if options.read_only else METHODS
+        self._preflight = Route(lambda _: preflight(self._methods), body_bytes_max=MIB)
 
     def begin(self, request: Request) -> Route | Response:
         """Choose by method; the path is known to begin with ROOT/."""
@@ -95,8 +97,9 @@ class DurableDialect:
             return self._reserved
         route = self._routes.get(request.method)
         if route is None:
-            allow = (b"allow", METHODS.encode())
-            return error_response(405, "method_not_allowed", f"a stream takes {METHODS}", (allow,))
+            allow = (b"allow", self._methods.encode())
+            message = f"a stream takes {self._methods}"
+            return error_response(405, "method_not_allowed", message, (allow,))
         return route
 
     def _guarded(self, handle: Callable[[Request], Answer]) -> Callable[[Request], Answer]:
@@ -191,7 +194,7 @@ class DurableDialect:
             if query.live == "sse":
                 return self._sse(stream, position, query.cursor)
             if query.live == "long-poll":
-                return self._long_poll(request, stream, position, query.cursor)
+                return self._long_poll(request, stream, position, query)
             if query.offset is Sentinel.NOW:
                 return self._now(stream)
             return self._catch_up(request, stream, position)
@@ -214,11 +217,18 @@ class DurableDialect:
         return found.then(render) if isinstance(found, Pending) else render(found)
 
     def _render(
-        self, request: Request, stream: Stream, found: Slice, cursor: int | None = None
+        self,
+        request: Request,
+        stream: Stream,
+        found: Slice,
+        cursor: int | None = None,
+        *,
+        fleeting: bool = False,
     ) -> Response:
+        """`fleeting`: the same request would soon get another answer."""
         engine = self.engine
-        if found.start == found.end and not found.closed:
-            # An empty answer at an open tail is true for a moment only.
+        if fleeting or (found.start == found.end and not found.closed):
+            # An empty answer at an open tail is true for a moment only, too.
             caching = b"no-store"
         else:
             caching = responses.cache_control(
@@ -234,9 +244,10 @@ class DurableDialect:
         )
 
     def _long_poll(
-        self, request: Request, stream: Stream, position: Position, client_cursor: int | None
+        self, request: Request, stream: Stream, position: Position, query: requests.ReadQuery
     ) -> Answer:
         """live=long-poll. A timeout answers with the offset the reader waited at."""
+        client_cursor = query.cursor
         if position != stream.tail:
             return self._polled(request, stream, position, client_cursor)
         if stream.tail_closed:
@@ -250,7 +261,13 @@ class DurableDialect:
                 return responses.render_waited(waited_at, cursor=cursor, closed=closed)
             found = self.engine.read_now(woken, waited_at, self.options.chunk_bytes)
             self.engine.touch(woken)
-            return self._render(request, woken, found, self._feed.cursor(client_cursor))
+            return self._render(
+                request,
+                woken,
+                found,
+                self._feed.cursor(client_cursor),
+                fleeting=query.offset is Sentinel.NOW,
+            )
 
         timeout_s = self.options.long_poll_timeout_s
         poll = LongPoll(self.engine, stream, position, timeout_s, complete, self._waiting)

@@ -1,0 +1,107 @@
+"""The command itself: version, help, and what is said about a wrong word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from headwater.cli.main import COMMANDS, main
+from headwater.version import VERSION
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"headwater {VERSION}\n"
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for name, command in COMMANDS.items():
+        assert name in shown
+        assert command.about in shown
+
+
+def test_without_a_command_help_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "commands:" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            ["srve"],
+            "headwater: no such command: srve; did you mean serve? (see headwater --help)\n",
+            id="misspelt command",
+        ),
+        pytest.param(
+            ["xyz", "--port", "1"],
+            "headwater: no such command: xyz (see headwater --help)\n",
+            id="unknown command",
+        ),
+        pytest.param(
+            ["--verison"],
+            "headwater: unrecognized arguments: --verison; did you mean --version? "
+            "(see headwater --help)\n",
+            id="misspelt flag",
+        ),
+        pytest.param(
+            ["serve", "--prot=1"],
+            "headwater serve: unrecognized arguments: --prot=1; did you mean --port? "
+            "(see headwater serve --help)\n",
+            id="misspelt flag of a command",
+        ),
+        pytest.param(
+            ["serve", "--port"],
+            "headwater serve: argument --port: expected one argument "
+            "(see headwater serve --help)\n",
+            id="flag without its value",
+        ),
+        pytest.param(
+            ["serve", "--mem"],
+            "headwater serve: unrecognized arguments: --mem; did you mean --memory? "
+            "(see headwater serve --help)\n",
+            id="abbreviation",
+        ),
+    ],
+)
+def test_a_wrong_word_is_explained_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == message
+
+
+def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headwater.cli.serve.run", interrupted)
+    assert main(["serve"]) == 130
+
+
+def test_version_and_help_load_nothing_large() -> None:
+    code = (
+        "import sys\n"
+        "from headwater.cli.main import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "large = {'asyncio', 'msgspec', 'rocksdict', 'uvloop', 'prometheus_client', 'logging'}\n"
+        "print(*(large & set(sys.modules)), file=sys.stderr)\n"
+    )
+    for argument in ("--version", "--help"):
+        ended = subprocess.run(
+            [sys.executable, "-c", code, argument], capture_output=True, text=True, check=True
+        )
+        assert ended.stderr.strip() == ""
