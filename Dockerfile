@@ -3,7 +3,7 @@
 
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY LICENSE constraints.txt pyproject.toml ./
+COPY LICENSE README.md constraints.txt pyproject.toml ./
 COPY src src
 RUN python -m venv /opt/headwater \
     && /opt/headwater/bin/pip install --no-cache-dir -c constraints.txt ".[server,cli]"

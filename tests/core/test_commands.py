@@ -108,7 +108,7 @@ states = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(command=every_command)
 def test_a_command_survives_its_encoding(command: Command) -> None:
     decoded = commands.decode(commands.encode(command))
@@ -117,6 +117,7 @@ def test_a_command_survives_its_encoding(command: Command) -> None:
     assert commands.encode(decoded) == commands.encode(command)
 
 
+@settings(deadline=None)
 @given(state=states)
 def test_a_checkpoint_survives_its_encoding(state: StreamState) -> None:
     decoded = decode_state(encode_state(state))
@@ -125,6 +126,7 @@ def test_a_checkpoint_survives_its_encoding(state: StreamState) -> None:
     assert encode_state(decoded) == encode_state(state)
 
 
+@settings(deadline=None)
 @given(change=changes)
 def test_writer_changes_survive_their_encoding(change: WriterChanges) -> None:
     decoded = decode_changes(encode_changes(change))

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core import jsonmode
@@ -125,12 +125,14 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(values=st.lists(json_values, max_size=5), indent=st.sampled_from([None, 0, 3]))
 def test_an_array_gives_its_elements_back(values: list[Any], indent: int | None) -> None:
     body = json.dumps(values, indent=indent).encode()
     assert [json.loads(message) for message in jsonmode.flatten(body)] == values
 
 
+@settings(deadline=None)
 @given(body=st.text(alphabet='[]{}",:\\ \n01.eE+-tfnull', max_size=12).map(str.encode))
 def test_whatever_is_accepted_is_json_and_whatever_is_json_is_accepted(body: bytes) -> None:
     try:

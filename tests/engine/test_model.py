@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from headwater.core.append import Appended
 from headwater.core.commands import Command
 from headwater.core.errors import (
-    ForkRefused,
-    HeadwaterError,
     InvalidOffset,
-    InvalidRequest,
-    ProducerGap,
-    StreamClosed,
-    StreamExists,
     StreamGone,
     StreamNotFound,
 )
-from headwater.core.lifecycle import Created
 from headwater.core.limits import MIB
 from headwater.core.types import Position
 from headwater.storage.memory import MemoryStore
@@ -47,179 +37,17 @@ from tests.support.builders import (
     position,
 )
 from tests.support.engines import ALL, EngineRunner, body, small_sizes
+from tests.support.model import (
+    RECORD_BYTES,
+    Expected,
+    Model,
+    ModelStream,
+    body_of,
+    check_outcome,
+    messages_of,
+)
 
-RECORD_BYTES = 16
 NAMES = ["a", "b", "c", "d"]
-
-
-@dataclass
-class Message:
-    body: bytes
-    starts_append: bool
-
-    @property
-    def records(self) -> int:
-        return max(1, -(-len(self.body) // RECORD_BYTES))
-
-
-@dataclass
-class ModelStream:
-    """What a stream is, in the plainest words."""
-
-    json: bool
-    source: ModelStream | None = None
-    origin: tuple[str, Position, int] | None = None
-    messages: list[Message] = field(default_factory=list)
-    closed: bool = False
-    deleted: bool = False
-    forks: int = 0
-    next_batch: dict[str, int] = field(default_factory=dict)
-    closed_by: tuple[str, int] | None = None
-
-    def position(self, index: int) -> Position:
-        """Where message `index` begins."""
-        before = self.messages[:index]
-        return position(
-            sum(message.records for message in before), sum(len(m.body) for m in before)
-        )
-
-    @property
-    def tail(self) -> Position:
-        return self.position(len(self.messages))
-
-    def add(self, bodies: list[bytes]) -> None:
-        for number, message in enumerate(bodies):
-            self.messages.append(Message(message, starts_append=number == 0))
-
-    def slice(self, index: int, size_max: int) -> tuple[bytes, int]:
-        """The bytes of a slice, and the message it ends before."""
-        size, taken = 0, []
-        for message in self.messages[index:]:
-            if size >= size_max or (size and size + len(message.body) > size_max):
-                break
-            size += len(message.body)
-            taken.append(message.body)
-        joined = b"[" + b",".join(taken) + b"]" if self.json else b"".join(taken)
-        return joined, index + len(taken)
-
-
-Expected = type[HeadwaterError] | tuple[Position, bool, bool] | None
-"""An error, or (tail, closed, new), or nothing."""
-
-
-class Model:
-    """All streams by name, and what each command must answer."""
-
-    def __init__(self) -> None:
-        self.streams: dict[str, ModelStream] = {}
-
-    def append(
-        self, name: str, bodies: list[bytes], *, close: bool, batch: tuple[str, int] | None
-    ) -> Expected:
-        stream = self.streams.get(name)
-        if stream is None:
-            return StreamNotFound
-        if stream.deleted:
-            return StreamGone
-        if stream.closed:
-            repeats = stream.closed_by == batch if batch else close and not bodies
-            return (stream.tail, True, False) if repeats else StreamClosed
-        if batch is not None:
-            expected = stream.next_batch.get(batch[0], 0)
-            if batch[1] > expected:
-                return ProducerGap
-            if batch[1] < expected:
-                return (stream.tail, False, False)
-            stream.next_batch[batch[0]] = expected + 1
-        stream.add(bodies)
-        if close:
-            stream.closed, stream.closed_by = True, batch
-        return (stream.tail, stream.closed, True)
-
-    def create(self, name: str, *, json: bool, bodies: list[bytes], closed: bool) -> Expected:
-        existing = self.streams.get(name)
-        if existing is not None:
-            same = (existing.json, existing.closed, existing.origin) == (json, closed, None)
-            if existing.deleted or not same:
-                return StreamExists
-            return (existing.tail, closed, False)
-        stream = self.streams[name] = ModelStream(json, closed=closed)
-        stream.add(bodies)
-        return (stream.tail, closed, True)
-
-    def fork(
-        self, name: str, source_name: str, at: Position | None, sub_offset: int, bodies: list[bytes]
-    ) -> Expected:
-        existing = self.streams.get(name)
-        if existing is not None:
-            return self._fork_again(existing, source_name, at, sub_offset)
-        source = self.streams.get(source_name)
-        if source is None:
-            return StreamNotFound
-        if source.deleted:
-            return ForkRefused
-        at = source.tail if at is None else at
-        inherited = _inherited(source, at, sub_offset)
-        if not isinstance(inherited, list):
-            return inherited
-        fork = self.streams[name] = ModelStream(
-            source.json, source, (source_name, at, sub_offset), inherited
-        )
-        source.forks += 1
-        fork.add(bodies)
-        return (fork.tail, False, True)
-
-    def _fork_again(
-        self, existing: ModelStream, source_name: str, at: Position | None, sub_offset: int
-    ) -> Expected:
-        if existing.deleted or existing.closed or existing.origin is None:
-            return StreamExists
-        name, existing_at, existing_sub_offset = existing.origin
-        same = at is None or (at, sub_offset) == (existing_at, existing_sub_offset)
-        if name != source_name or not same:
-            return StreamExists
-        return (existing.tail, False, False)
-
-    def delete(self, name: str) -> Expected:
-        stream = self.streams.get(name)
-        if stream is None:
-            return StreamNotFound
-        if stream.deleted:
-            return StreamGone
-        if stream.forks:
-            stream.deleted = True
-        else:
-            self._purge(stream)
-        return None
-
-    def _purge(self, stream: ModelStream) -> None:
-        self.streams = {name: kept for name, kept in self.streams.items() if kept is not stream}
-        source = stream.source
-        if source is not None:
-            source.forks -= 1
-            if source.deleted and not source.forks:
-                self._purge(source)
-
-
-def _inherited(
-    source: ModelStream, at: Position, sub_offset: int
-) -> list[Message] | type[HeadwaterError]:
-    """The messages of a fork, or why it cannot be."""
-    starts = [source.position(index) for index in range(len(source.messages) + 1)]
-    if at not in starts:
-        return InvalidOffset
-    index = starts.index(at)
-    if sub_offset == 0:
-        return source.messages[:index]
-    rest = source.messages[index:]
-    if source.json:
-        walked = rest[:sub_offset]
-        inside = len(walked) == sub_offset and not any(m.starts_append for m in walked[1:])
-        return source.messages[: index + sub_offset] if inside else InvalidRequest
-    if not rest or sub_offset > len(rest[0].body):
-        return InvalidRequest
-    cut = Message(rest[0].body[:sub_offset], starts_append=True)
-    return [*source.messages[:index], cut]
 
 
 texts = st.integers(1, 40).flatmap(
@@ -262,9 +90,12 @@ class Histories(RuleBasedStateMachine):
         closed=st.sampled_from([False, False, False, True]),
     )
     def create(self, name: str, json: bool, bodies: list[bytes], closed: bool) -> None:
-        messages = _messages(bodies, json=json)
+        messages = messages_of(bodies, json=json)
         command = create(
-            name, content_type=JSON if json else TEXT, body=_body(messages, json), closed=closed
+            name,
+            content_type=JSON if json else TEXT,
+            body=body_of(messages, json=json),
+            closed=closed,
         )
         self.will(command, self.model.create(name, json=json, bodies=messages, closed=closed))
 
@@ -296,10 +127,10 @@ class Histories(RuleBasedStateMachine):
     ) -> None:
         stream = self.model.streams.get(name)
         json = stream is not None and stream.json
-        messages = _messages(bodies, json=json)
+        messages = messages_of(bodies, json=json)
         command = append(
             name,
-            _body(messages, json),
+            body_of(messages, json=json),
             close=close,
             producer=None if batch is None else claim(batch[0], seq=batch[1]),
         )
@@ -326,12 +157,12 @@ class Histories(RuleBasedStateMachine):
         if at is None:
             sub_offset = 0  # the dialects refuse a sub-offset without an offset
         json = stream is not None and stream.json
-        messages = _messages(bodies, json=json)
+        messages = messages_of(bodies, json=json)
         command = create(
             name,
             content_type=None,
             fork=fork_of(source, at, sub_offset),
-            body=_body(messages, json),
+            body=body_of(messages, json=json),
         )
         self.will(command, self.model.fork(name, source, at, sub_offset, messages))
 
@@ -343,7 +174,7 @@ class Histories(RuleBasedStateMachine):
         for runner in self.runners:
             outcomes = runner.together(*[command for command, _ in waiting])
             for (command, expected), outcome in zip(waiting, outcomes, strict=True):
-                _check(command, expected, outcome)
+                check_outcome(command, expected, outcome)
             runner.settle()
 
     @rule(
@@ -427,18 +258,6 @@ class Histories(RuleBasedStateMachine):
                 assert runner.keys(prefix) == []
 
 
-def _messages(bodies: list[bytes], *, json: bool) -> list[bytes]:
-    if json:
-        return [b'"%b"' % text for text in bodies]
-    return [b"".join(bodies)] if bodies else []
-
-
-def _body(messages: list[bytes], json: bool) -> bytes:
-    if json and messages:
-        return b"[" + b", ".join(messages) + b"]"
-    return b"".join(messages)
-
-
 def _inside_messages(stream: ModelStream) -> list[Position]:
     """Where a record begins that continues a message: real, but never handed out."""
     found = []
@@ -449,18 +268,6 @@ def _inside_messages(stream: ModelStream) -> list[Position]:
             for part in range(1, message.records)
         ]
     return found
-
-
-def _check(command: Command, expected: Expected, outcome: Any) -> None:
-    if isinstance(expected, type):
-        assert type(outcome) is expected, (command, outcome)
-    elif expected is None:
-        assert outcome is None, (command, outcome)
-    elif isinstance(outcome, Created):
-        assert (outcome.tail, outcome.closed, outcome.new) == expected, (command, outcome)
-    else:
-        assert isinstance(outcome, Appended), (command, outcome)
-        assert (outcome.tail, outcome.closed, not outcome.repeat) == expected, (command, outcome)
 
 
 class HistoriesOnRocksDB(Histories):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.types import SeqNum, StreamId, TimestampMs
@@ -12,6 +12,7 @@ u64 = st.integers(0, 2**64 - 2)
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
 
 
+@settings(deadline=None)
 @given(first=st.tuples(u64, u64), second=st.tuples(u64, u64))
 def test_runs_sort_by_stream_then_by_record(
     first: tuple[int, int], second: tuple[int, int]
@@ -26,6 +27,7 @@ def test_runs_sort_by_stream_then_by_record(
         assert keys.run_end(StreamId(low[0])) <= high_key
 
 
+@settings(deadline=None)
 @given(first=st.tuples(u64, u64), second=st.tuples(u64, u64))
 def test_deadlines_sort_by_time(first: tuple[int, int], second: tuple[int, int]) -> None:
     low, high = sorted((first, second))
@@ -34,6 +36,7 @@ def test_deadlines_sort_by_time(first: tuple[int, int], second: tuple[int, int])
     assert keys.split_deadline(low_key) == low
 
 
+@settings(deadline=None)
 @given(bucket=names, name=names, other_bucket=names)
 def test_a_name_comes_apart_and_stays_inside_its_bucket(
     bucket: str, name: str, other_bucket: str
@@ -45,11 +48,13 @@ def test_a_name_comes_apart_and_stays_inside_its_bucket(
     assert inside == (bucket == other_bucket)
 
 
+@settings(deadline=None)
 @given(collection=names, name=names)
 def test_a_document_comes_apart(collection: str, name: str) -> None:
     assert keys.split_document(keys.document(collection, name)) == (collection, name)
 
 
+@settings(deadline=None)
 @given(stream_id=u64)
 def test_ids_come_apart(stream_id: int) -> None:
     assert keys.unpack_id(keys.pack_id(stream_id)) == stream_id

@@ -57,7 +57,7 @@ sizes = st.integers(70, 3000) | st.integers(70, 600 * KIB)
 histories = st.lists(st.lists(sizes, min_size=2, max_size=8), min_size=1, max_size=40)
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(history=histories)
 def test_no_record_is_lost_and_no_full_chunk_is_ever_rewritten(history: list[list[int]]) -> None:
     disk = Disk()
@@ -76,7 +76,7 @@ def test_no_record_is_lost_and_no_full_chunk_is_ever_rewritten(history: list[lis
         )
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(history=histories)
 def test_what_is_not_a_full_chunk_yet_is_one_stretch_at_the_end(history: list[list[int]]) -> None:
     disk = Disk()
@@ -89,7 +89,7 @@ def test_what_is_not_a_full_chunk_yet_is_one_stretch_at_the_end(history: list[li
             assert tail == sum(size for _, size in disk.partial), "a full chunk lies in between"
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(history=histories)
 def test_chunks_do_not_grow_much_beyond_their_size(history: list[list[int]]) -> None:
     disk = Disk()
@@ -125,7 +125,7 @@ def test_every_byte_is_rewritten_a_logarithmic_number_of_times(
     assert small <= RUNS_MIN + 2 * times + disk.written / CHUNK_BYTES * 2
 
 
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(history=histories)
 def test_the_list_of_partial_chunks_stays_short(history: list[list[int]]) -> None:
     disk = Disk()

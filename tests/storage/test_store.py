@@ -135,7 +135,9 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(given_operations=operations, key=st.binary(max_size=2), floor=st.binary(max_size=2))
 def test_every_store_is_the_same_sorted_map(
     tmp_path_factory: pytest.TempPathFactory,

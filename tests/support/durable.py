@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 from headwater.core.pending import Pending
 from headwater.dialects.durable.routes import ROOT, DurableDialect, DurableOptions
@@ -32,16 +32,13 @@ START = "0000000000000000_0000000000000000"
 BEYOND = "9999999999999999_9999999999999999"
 
 
-class Producer(TypedDict):
+Headers = dict[str, str]
+"""Header names with underscores for hyphens, as keyword arguments have them."""
+
+
+def producer(producer_id: str = "p", epoch: object = 0, seq: object = 0) -> Headers:
     """The three headers of one batch."""
-
-    producer_id: str
-    producer_epoch: str
-    producer_seq: str
-
-
-def producer(producer_id: str = "p", epoch: object = 0, seq: object = 0) -> Producer:
-    return Producer(producer_id=producer_id, producer_epoch=str(epoch), producer_seq=str(seq))
+    return {"producer_id": producer_id, "producer_epoch": str(epoch), "producer_seq": str(seq)}
 
 
 def token(seq: int, byte: int) -> str:
@@ -155,6 +152,7 @@ class Follower:
         self._server = server
         assert reply.status == 200, reply
         assert isinstance(reply.response, StreamedResponse)
+        server.writers.append(self.writer)
         reply.response.start(self.writer)
         server.settle()
 
@@ -181,6 +179,17 @@ class Follower:
     @property
     def controls(self) -> list[dict[str, Any]]:
         return [json.loads(event.data) for event in self.events if event.type == "control"]
+
+    @property
+    def pairs(self) -> list[tuple[str, dict[str, Any]]]:
+        """Each data event with the control event right after it."""
+        events = self.events
+        found = []
+        for event, after in zip(events, [*events[1:], None], strict=True):
+            if event.type == "data":
+                assert after is not None and after.type == "control"
+                found.append((event.data, json.loads(after.data)))
+        return found
 
     @property
     def ended(self) -> bool:
@@ -240,6 +249,7 @@ class DurableServer:
         self.dialect = DurableDialect(
             self.engine, DurableOptions(**options), origin_of=lambda request: ORIGIN
         )
+        self.writers: list[Writer] = []
         self._types: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -256,7 +266,13 @@ class DurableServer:
     # -- time and the loop
 
     def settle(self) -> None:
-        self.runner.settle()
+        """Run until nothing is left to commit, and no live reader is still catching up."""
+        while True:
+            self.runner.settle()
+            before = sum(len(writer.writes) for writer in self.writers)
+            self.runner.turn(2)
+            if before == sum(len(writer.writes) for writer in self.writers):
+                return
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and let what it causes be committed, a second at a time."""

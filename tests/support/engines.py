@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import pytest
 
@@ -43,6 +43,7 @@ class EngineRunner:
         clock: FakeClock | None = None,
         *,
         packing_enabled: bool = True,
+        sync_on_loop: bool = False,
         hot_streams_max: int = 100_000,
         queue_bytes_max: int = 256 * MIB,
         disk_reserve_bytes: int = 0,
@@ -52,17 +53,25 @@ class EngineRunner:
         self.store: Store = MemoryStore() if store is None else store
         self.clock = FakeClock() if clock is None else clock
         self.loop = asyncio.new_event_loop()
-        self.engine = Engine(
-            self.store,
-            self.clock,
-            self.loop,
-            hot_streams_max=hot_streams_max,
-            queue_bytes_max=queue_bytes_max,
-            disk_reserve_bytes=disk_reserve_bytes,
-            free_bytes=free_bytes,
-            on_failed=on_failed,
-        )
+        try:
+            self.engine = Engine(
+                self.store,
+                self.clock,
+                self.loop,
+                hot_streams_max=hot_streams_max,
+                queue_bytes_max=queue_bytes_max,
+                disk_reserve_bytes=disk_reserve_bytes,
+                free_bytes=free_bytes,
+                on_failed=on_failed,
+            )
+        except BaseException:
+            self.loop.close()
+            raise
         self.engine.packer.enabled = packing_enabled
+        if sync_on_loop:
+            self.engine.committer.stop()
+            patched: Any = self.engine.committer
+            patched._syncer = LoopSyncer(self.store, self.loop, patched._synced)
 
     def __enter__(self) -> Self:
         return self
@@ -97,15 +106,18 @@ class EngineRunner:
         pending.deliver(found.set_result)
         return self.loop.run_until_complete(asyncio.wait_for(found, WAIT_S))
 
-    def result(self, pending: Pending[T] | T) -> T:
-        """The value of a pending answer. Raises its failure."""
-        if not isinstance(pending, Pending):
-            return pending
-        outcome: Any = self.outcome(pending)
+    @overload
+    def result(self, answer: Pending[T]) -> T: ...
+
+    @overload
+    def result(self, answer: T | Pending[T]) -> T: ...
+
+    def result(self, answer: Any) -> Any:
+        """The value of an answer that is there or still to come. Raises its failure."""
+        outcome = self.outcome(answer) if isinstance(answer, Pending) else answer
         if isinstance(outcome, Exception):
             raise outcome
-        value: T = outcome
-        return value
+        return outcome
 
     # -- commands
 
@@ -167,6 +179,34 @@ class EngineRunner:
             self.engine.committer.stop()
             self.turn(2)
             self.loop.close()
+
+
+class LoopSyncer:
+    """Syncs on the loop instead of in a thread, so that a run can be repeated exactly."""
+
+    def __init__(
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        done: Callable[[BaseException | None, float], None],
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._done = done
+
+    def request(self) -> None:
+        self._loop.call_soon(self._sync)
+
+    def _sync(self) -> None:
+        try:
+            self._store.sync()
+        except Exception as error:
+            self._loop.call_soon(self._done, error, 0.0)
+        else:
+            self._loop.call_soon(self._done, None, 0.0)
+
+    def stop(self) -> None:
+        """There is no thread to stop."""
 
 
 def body(found: Slice) -> bytes:

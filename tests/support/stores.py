@@ -106,11 +106,15 @@ class VolatileStore(MemoryStore):
 
     durable = True
 
-    def __init__(self, *, operations: int | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._base: list[tuple[bytes, bytes]] = []
         self._written: list[tuple[bool, MemoryBatch]] = []
         self._synced = 0
+        self._operations_left: int | None = None
+
+    def cut_power_after(self, operations: int) -> None:
+        """Let so many more writes and syncs succeed, and none after them."""
         self._operations_left = operations
 
     @property
@@ -121,11 +125,6 @@ class VolatileStore(MemoryStore):
     def batches(self) -> int:
         """Batches written since this store was opened."""
         return len(self._written)
-
-    @property
-    def unsynced(self) -> int:
-        """Batches that no completed sync covers."""
-        return len(self._written) - self._synced
 
     def _operate(self) -> None:
         if self._operations_left is not None:
@@ -150,11 +149,9 @@ class VolatileStore(MemoryStore):
         self._operate()
         self._synced = max(self._synced, covered)
 
-    def crash(
-        self, *, flushed: int = 0, logged: int | None = None, operations: int | None = None
-    ) -> VolatileStore:
-        """What is there when the machine is on again. `logged` is the last sync unless given."""
-        keep = self._synced if logged is None else max(logged, self._synced)
+    def crash(self, *, flushed: int = 0, logged: int = 0) -> VolatileStore:
+        """What is there when the machine is on again. The log reaches to the last sync at least."""
+        keep = max(logged, self._synced)
         after = VolatileStore()
         for key, value in self._base:
             after._entries[key] = value
@@ -162,5 +159,4 @@ class VolatileStore(MemoryStore):
             if number < flushed or (in_log and number < keep):
                 MemoryStore.write(after, batch)
         after._base = list(after._entries.items())
-        after._operations_left = operations
         return after

@@ -19,8 +19,9 @@ LAST_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z."""
 
 
-def moment_ms(*fields: int) -> int:
-    return (datetime(*fields, tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)  # type: ignore[misc, arg-type]
+def moment_ms(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> int:
+    moment = datetime(year, month, day, hour, minute, tzinfo=UTC)
+    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 # -- times

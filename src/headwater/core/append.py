@@ -1,6 +1,6 @@
 """May this append happen, and what does it add. PROTOCOL §5.2, §5.2.1, §5.3.
 
-Order of the checks: closed, content type, producer, Stream-Seq, then the body itself.
+Order of the checks: closed, content type, producer, If-Match, Stream-Seq, then the body itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from headwater.core.commands import Append
 from headwater.core.errors import (
     ContentTypeMismatch,
     InvalidRequest,
+    PreconditionFailed,
     SequenceRegression,
     StreamClosed,
 )
@@ -47,6 +48,8 @@ def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
         if not producer.judge(state.producers.get(command.producer.id), command.producer):
             return None
         producer.check_room(state.producers, command.producer)
+    if command.expect is not None and command.expect != state.tail:
+        raise PreconditionFailed(state.tail)
     check_stream_seq(state, command.stream_seq)
     if not command.body:
         return []
@@ -63,9 +66,24 @@ def _judge_closed(state: StreamState, command: Append) -> None:
     if command.producer is not None:
         if command.producer == state.closed_by:
             return
+        if command.part_of is not None and led_to_close(state, command.producer):
+            return
     elif command.close and not command.body:
         return
     raise StreamClosed(state.tail)
+
+
+def led_to_close(state: StreamState, claim: ProducerClaim) -> bool:
+    """Was this batch one of those before the close, by the producer that closed the stream?
+
+    A request that makes many appends and then closes is repeated from its first append on.
+    """
+    closer = state.closed_by
+    return (
+        closer is not None
+        and (claim.id, claim.epoch) == (closer.id, closer.epoch)
+        and claim.seq <= closer.seq
+    )
 
 
 def check_stream_seq(state: StreamState, stream_seq: str | None) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from headwater.core.producer import ProducerClaim
-from headwater.core.types import Position, TimestampMs
+from headwater.core.retention import Retention
+from headwater.core.types import START, Position, TimestampMs
 
 
 class _Command(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
@@ -47,6 +48,9 @@ class Create(_Command, frozen=True, tag="create"):
     producer: ProducerClaim | None = None
     fork: ForkClaim | None = None
     attributes: bytes | None = None
+    retention: Retention | None = None
+    retention_default: Retention | None = None
+    """What the bucket gives a new stream that does not say."""
 
 
 class Append(_Command, frozen=True, tag="append"):
@@ -57,6 +61,12 @@ class Append(_Command, frozen=True, tag="append"):
     close: bool = False
     producer: ProducerClaim | None = None
     stream_seq: str | None = None
+    expect: Position | None = None
+    """The tail the writer believes in; the append is refused at any other."""
+    part_of: StreamId | None = None
+    """One of a row of appends that a single request makes, to the stream with this id only: if
+    one of them is refused because the stream ended, the ones behind it are refused too, though
+    another stream may have the name by then."""
 
 
 class Delete(_Command, frozen=True, tag="delete"):
@@ -71,6 +81,18 @@ class Expire(_Command, frozen=True, tag="expire"):
     """Remove a stream if its lifetime has ended by `at_ms`."""
 
 
+class Retain(_Command, frozen=True, tag="retain"):
+    """Change how much of a stream is kept; None keeps everything."""
+
+    retention: Retention | None = None
+
+
+class Trim(_Command, frozen=True, tag="trim"):
+    """Drop the records before a position, which is the start of a message."""
+
+    to: Position = START
+
+
 class SaveDocument(_Command, frozen=True, tag="document"):
     """Store one document of the server's own (a subscription, a key), or drop it when None.
 
@@ -80,7 +102,7 @@ class SaveDocument(_Command, frozen=True, tag="document"):
     value: bytes | None = None
 
 
-Command = Create | Append | Delete | Touch | Expire | SaveDocument
+Command = Create | Append | Delete | Touch | Expire | SaveDocument | Retain | Trim
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

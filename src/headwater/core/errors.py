@@ -76,6 +76,17 @@ class StreamClosed(HeadwaterError):
         self.tail = tail
 
 
+class PreconditionFailed(HeadwaterError):
+    """The stream has moved on since the writer looked."""
+
+    def __init__(self, tail: Position) -> None:
+        super().__init__(
+            "the stream's tail is not the one in If-Match; read on and decide again. "
+            f"tail_seq={tail.seq}"
+        )
+        self.tail = tail
+
+
 class ContentTypeMismatch(HeadwaterError):
     """The append's content type is not the stream's."""
 
@@ -126,7 +137,7 @@ class ReadOnly(HeadwaterError):
     """This server does not take writes."""
 
     def __init__(self) -> None:
-        super().__init__("this server is read-only; send writes to the primary")
+        super().__init__("this server is read-only")
 
 
 class DiskFull(HeadwaterError):

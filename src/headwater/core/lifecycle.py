@@ -81,6 +81,8 @@ def _compare(state: StreamState, command: Create) -> None:
         raise StreamExists("the stream exists with another fork source")
     if command.attributes is not None and command.attributes != state.attributes:
         raise StreamExists("the stream exists with other attributes")
+    if command.retention is not None and command.retention != state.retention:
+        raise StreamExists("the stream exists with another Stream-Retention")
 
 
 def _same_fork(origin: Origin | None, claim: ForkClaim | None) -> bool:
@@ -123,6 +125,7 @@ def new_stream(command: Create, stream_id: StreamId) -> StreamState:
         ttl_from_access=command.ttl_from_access,
         expires_at_ms=command.expires_at_ms,
         attributes=command.attributes,
+        retention=command.retention or command.retention_default,
     )
 
 
@@ -141,6 +144,8 @@ def forked_stream(
         state.expires_at_ms = source.expires_at_ms
     if command.attributes is None:
         state.attributes = source.attributes
+    if command.retention is None:
+        state.retention = source.retention
     state.tail_seq, state.tail_byte = point.end
     state.tail_message = point.messages
     state.last_time_ms = source.last_time_ms

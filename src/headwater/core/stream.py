@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.core import limits
 from headwater.core.producer import ProducerClaim, ProducerMark
+from headwater.core.retention import Retention
 from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
 
 
@@ -92,6 +93,7 @@ class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Deleted or expired, and kept only for `references`."""
 
     attributes: bytes | None = None
+    retention: Retention | None = None
     partial_chunks: list[tuple[SeqNum, int]] = msgspec.field(default_factory=list)
     """First record and bytes of the packed chunks at the end that are not yet full."""
 

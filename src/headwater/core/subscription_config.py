@@ -170,9 +170,9 @@ def parse_ack(body: bytes) -> AckBody:
 
 def check_id(subscription_id: str) -> str:
     """Return the id, or refuse it."""
-    _check_size("the subscription id", subscription_id, ID_BYTES_MAX)
     if not subscription_id or not subscription_id.isprintable():
         refuse("a subscription id is printable text, and not empty")
+    _check_size("the subscription id", subscription_id, ID_BYTES_MAX)
     return subscription_id
 
 

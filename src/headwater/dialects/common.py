@@ -22,6 +22,8 @@ ALLOWED_HEADERS = (
     b"Stream-Seq",
     b"Stream-TTL",
     b"Stream-TTL-Anchor",
+    b"Stream-Retention",
+    b"Stream-Append",
     b"Stream-Expires-At",
     b"Stream-Closed",
     b"Stream-Forked-From",
@@ -67,7 +69,7 @@ SECURITY_HEADERS = HeaderBlock(
         (EXPOSE_HEADERS, EXPOSED_HEADERS),
     )
 )
-"""On every response, errors included. PROTOCOL §11."""
+"""On every response, errors included. PROTOCOL §12.7."""
 
 ERROR_HEADERS = SECURITY_HEADERS.extended(JSON_TYPE, NO_STORE)
 """On every error, and on answers about the server itself."""

@@ -12,21 +12,33 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from headwater.core.append import Appended
-from headwater.core.commands import Append, Command, Create, Delete, Expire, SaveDocument, Touch
+from headwater.core.commands import (
+    Append,
+    Command,
+    Create,
+    Delete,
+    Expire,
+    Retain,
+    SaveDocument,
+    Touch,
+)
 from headwater.core.errors import DiskFull, StorageFailed, StreamGone, StreamNotFound
 from headwater.core.lifecycle import Created
 from headwater.core.limits import MIB, TTL_TOUCH_FRACTION
 from headwater.core.pending import Pending
+from headwater.core.retention import Retention, parse_retention, render_retention
 from headwater.core.types import Position, TimestampMs
-from headwater.engine import reader
+from headwater.engine import reader, seek
 from headwater.engine.clock import Clock
 from headwater.engine.committer import Committer
 from headwater.engine.packer import Packer
 from headwater.engine.reader import Slice
+from headwater.engine.retention import Retainer
 from headwater.engine.shard import Shard, Stream
 from headwater.engine.sweeper import Sweeper
 from headwater.storage import keys
 from headwater.storage.store import Store
+from headwater.wire import offsets
 
 log = logging.getLogger("headwater.engine")
 
@@ -34,6 +46,8 @@ T = TypeVar("T")
 Follower = Callable[[Stream, dict[Any, Any]], None]
 Observer = Callable[[list[Stream]], None]
 
+BUCKET_RETENTION = "bucket-retention"
+"""Documents: bucket -> the text of its default retention."""
 STORE_FORMAT = b"1"
 STORE_TAG_BYTES = 4
 
@@ -61,9 +75,12 @@ class Engine:
         self.packer = Packer(self.shard)
         self.observers: list[Observer] = []
         self.followers = 0
-        self.appends_total = 0
-        self.append_bytes_total = 0
         self._touching: set[str] = set()
+        self._bucket_retention: dict[str, Retention] = {}
+        for bucket, stored in self.shard.documents(BUCKET_RETENTION):
+            retention = parse_retention(stored.decode())
+            if retention is not None:
+                self._bucket_retention[bucket] = retention
         self.committer = Committer(
             self.shard,
             loop,
@@ -74,11 +91,13 @@ class Engine:
             while_syncing=self._while_syncing,
             queue_bytes_max=queue_bytes_max,
         )
+        self.retainer = Retainer(self.shard, self.submit)
         self.sweeper = Sweeper(
             self.shard,
             clock,
             deadline_of=self.deadline_of,
             expire=self.submit,
+            retainer=self.retainer,
             free_bytes=free_bytes,
             disk_reserve_bytes=disk_reserve_bytes,
         )
@@ -106,12 +125,15 @@ class Engine:
         if self.sweeper.disk_low:
             return _failed(DiskFull())
         self._keep_alive(command.bucket, command.name, command.at_ms)
-        self.appends_total += 1
-        self.append_bytes_total += len(command.body)
         return self.committer.submit(command)
 
     def delete(self, command: Delete) -> Pending[None]:
         """Durable when it resolves; the name is free then."""
+        self._keep_alive(command.bucket, command.name, command.at_ms)
+        return self.committer.submit(command)
+
+    def retain(self, command: Retain) -> Pending[None]:
+        """Durable when it resolves; what passes the new limits goes soon after."""
         self._keep_alive(command.bucket, command.name, command.at_ms)
         return self.committer.submit(command)
 
@@ -122,6 +144,24 @@ class Engine:
     def save_document(self, collection: str, name: str, value: bytes | None) -> Pending[None]:
         """Store a document of the server's own. Durable when it resolves."""
         return self.submit(SaveDocument(collection, name, self.clock.now_ms(), value))
+
+    # -- buckets
+
+    def bucket_retention(self, bucket: str) -> Retention | None:
+        """What a new stream of this bucket gets when it does not say."""
+        return self._bucket_retention.get(bucket)
+
+    def set_bucket_retention(self, bucket: str, retention: Retention | None) -> Pending[None]:
+        """Change the default for streams made from now on. Durable when it resolves."""
+        value = None if retention is None else render_retention(retention).encode()
+
+        def saved(_: None) -> None:
+            if retention is None:
+                self._bucket_retention.pop(bucket, None)
+            else:
+                self._bucket_retention[bucket] = retention
+
+        return self.save_document(BUCKET_RETENTION, bucket, value).then(saved)
 
     # -- lifetimes
 
@@ -218,6 +258,16 @@ class Engine:
             raise StreamNotFound(name)
         return stream
 
+    def find_start(self, stream: Stream, start: offsets.Start | None) -> Position:
+        """Where a reader begins. Raises InvalidOffset and OffsetTrimmed."""
+        if isinstance(start, offsets.Since):
+            return seek.find_time(self.shard, stream, start.at_ms)
+        if isinstance(start, offsets.FromTail):
+            return seek.from_tail(self.shard, stream, start.messages)
+        if start is offsets.Sentinel.NOW:
+            return stream.tail
+        return reader.resolve(stream, start if isinstance(start, Position) else None)
+
     def read(self, stream: Stream, start: Position, size_max: int) -> Slice | Pending[Slice]:
         """Read from a resolved position, giving way to others between steps when it is long."""
         steps = reader.read(self.shard, stream, start, size_max)
@@ -272,6 +322,8 @@ class Engine:
         for stream in changed:
             if len(stream.runs) > 1:
                 consider(stream)
+            if stream.state.retention is not None:
+                self.retainer.note(stream)
 
     def _settled(self, changed: list[Stream]) -> None:
         for stream in changed:

@@ -79,6 +79,10 @@ def read(
     found = Slice(start, json=stream.state.json)
     stepped = 0
     while found.end.seq < tail.seq:
+        if found.end.seq < stream.state.first_seq:  # trimmed since the last step
+            if not found.size:
+                raise OffsetTrimmed(stream.state.first)
+            break
         extent = extent_of(stream.state, found.end.seq)
         run = shard.read_run(extent.owner, found.end.seq)
         if found.end is start:

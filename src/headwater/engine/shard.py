@@ -13,7 +13,17 @@ from typing import Any
 
 from headwater.core import append, jsonmode, lifecycle, records
 from headwater.core.append import Appended
-from headwater.core.commands import Append, Command, Create, Delete, Expire, SaveDocument, Touch
+from headwater.core.commands import (
+    Append,
+    Command,
+    Create,
+    Delete,
+    Expire,
+    Retain,
+    SaveDocument,
+    Touch,
+    Trim,
+)
 from headwater.core.errors import Corruption, StreamGone, StreamNotFound
 from headwater.core.lifecycle import Created
 from headwater.core.limits import KIB, RECORD_BODY_BYTES_MAX, TTL_TOUCH_FRACTION
@@ -26,6 +36,8 @@ from headwater.storage.store import Batch, Store
 
 RUN_BYTES_MAX = 512 * KIB
 """A commit that adds more than this to one stream writes several runs, so that reads stay small."""
+DROPPED_KEYS_MAX = 512
+"""More runs than this are dropped as a range: cheaper to write, dearer for later reads."""
 RUN_OVERHEAD_BYTES = 64
 """About what a small run costs besides its bodies."""
 
@@ -91,6 +103,9 @@ class Shard:
         self.hot_streams_max = hot_streams_max
         self.unsettled: set[str] = set()
         """Names created or removed by the commit under way: readers of these wait for it."""
+        self.appends_total = 0
+        self.append_bytes_total = 0
+        """Accepted since the start, repeats not counted."""
         self._number = number
         self._hot: OrderedDict[str, Stream] = OrderedDict()
         self._by_id: dict[StreamId, Stream] = {}
@@ -111,6 +126,8 @@ class Shard:
             Touch: self._touch,
             Expire: self._expire,
             SaveDocument: self._save_document,
+            Retain: self._retain,
+            Trim: self._trim,
         }
 
     # -- finding streams
@@ -156,14 +173,17 @@ class Shard:
         self._by_id[stream.state.id] = stream
         self._hot[stream.state.key] = stream
         while len(self._hot) > self.hot_streams_max:
-            if not self._evict_one():
+            if not self._evict_one(newest=stream):
                 break
 
-    def _evict_one(self) -> bool:
-        """Forget the stream unused for longest. Everything about it is in the store."""
-        for _ in range(min(len(self._hot) - 1, 64)):  # never the newest: it is about to be used
+    def _evict_one(self, newest: Stream) -> bool:
+        """Forget the stream unused for longest. Everything about it is in the store.
+
+        Never the newest: whoever asked for it is about to change it.
+        """
+        for _ in range(min(len(self._hot), 64)):
             key, stream = self._hot.popitem(last=False)
-            if stream.idle and not _touch_is_owed(stream):
+            if stream is not newest and stream.idle and not _touch_is_owed(stream):
                 del self._by_id[stream.state.id]
                 return True
             self._hot[key] = stream
@@ -205,11 +225,15 @@ class Shard:
     def _append(self, command: Append) -> Appended:
         stream = self._live(command)
         state = stream.state
+        if command.part_of is not None and command.part_of != state.id:
+            raise StreamNotFound(command.name)
         messages = append.judge_append(state, command)
         if messages is None:
             return append.acknowledge(state, command.producer, repeat=True, added=False)
         self._mark(stream)
         if messages:
+            self.appends_total += 1
+            self.append_bytes_total += len(command.body)
             self._stage(stream, messages, command.at_ms)
         else:
             stream.dirty = True
@@ -230,9 +254,10 @@ class Shard:
         stream = self.find(command.bucket, command.name)
         if stream is None:
             raise StreamNotFound(command.name)
-        if stream.state.deleted:
+        state = stream.state
+        if state.deleted or (state.references and state.is_expired(command.at_ms)):
             raise StreamGone(command.name)
-        if stream.state.is_expired(command.at_ms):
+        if state.is_expired(command.at_ms):
             raise StreamNotFound(command.name)
         return stream
 
@@ -306,6 +331,8 @@ class Shard:
             state = lifecycle.new_stream(command, StreamId(0))
         else:
             found = self.find(command.fork.bucket, command.fork.name)
+            if found and found.state.is_expired(command.at_ms) and not found.state.references:
+                found = None  # Not swept yet, but there is nothing that keeps it.
             source = lifecycle.judge_source(found.state if found else None, command)
             point = find_fork_point(self, source, command.fork)
             state = lifecycle.forked_stream(command, StreamId(0), source, point)
@@ -375,6 +402,49 @@ class Shard:
             stream.state.touch(command.at_ms)
             stream.dirty = True
             self._mark(stream)
+
+    def _retain(self, command: Retain) -> None:
+        stream = self._live(command)
+        stream.state.retention = command.retention
+        stream.dirty = True
+        self._mark(stream)
+        key = keys.deadline(command.at_ms, stream.state.id)
+        self._effects.append(lambda batch: batch.put(key, b""))  # have it looked at soon
+
+    def _trim(self, command: Trim) -> None:
+        """Forget records. Those that forks read stay on disk, but no reader of this stream
+        reaches them any more."""
+        stream = self.find(command.bucket, command.name)
+        if stream is None or stream.state.deleted:
+            return
+        state, to = stream.state, command.to
+        if not state.first_seq < to.seq <= stream.tail.seq:
+            return
+        state.first_seq, state.first_byte = to
+        stream.dirty = True
+        self._mark(stream)
+        if state.references or to.seq <= state.own_first_seq:
+            return
+        keep = self._run_start(stream, to.seq)
+        state.partial_chunks = [piece for piece in state.partial_chunks if piece[0] >= keep]
+        kept = [piece for piece in stream.runs if piece[0] >= keep]
+        stream.runs, stream.run_bytes = kept, sum(size for _, size in kept)
+        stream_id = state.id
+        self._effects.append(lambda batch: self._drop_runs(batch, stream_id, keep))
+
+    def _run_start(self, stream: Stream, seq: SeqNum) -> SeqNum:
+        """The first record of the run that holds `seq`; `seq` itself at the tail."""
+        if seq >= stream.tail.seq:
+            return seq
+        return self.read_run(stream.state.id, seq).first
+
+    def _drop_runs(self, batch: Batch, stream_id: StreamId, end: SeqNum) -> None:
+        start, stop = keys.run(stream_id, SeqNum(0)), keys.run(stream_id, end)
+        for count, (key, _) in enumerate(self.store.scan(start, stop)):
+            batch.delete(key)
+            if count >= DROPPED_KEYS_MAX:
+                batch.delete_range(start, stop)
+                return
 
     def _save_document(self, command: SaveDocument) -> None:
         key, value = keys.document(command.bucket, command.name), command.value
@@ -487,12 +557,16 @@ def _created(state: StreamState, command: Create, *, new: bool) -> Created:
 
 
 def _put_name(state: StreamState) -> Callable[[Batch], None]:
-    name_key, stream_id, deadline = keys.name(state.bucket, state.name), state.id, state.deadline_ms
+    name_key, stream_id = keys.name(state.bucket, state.name), state.id
+    look_at_ms = state.deadline_ms
+    if state.retention is not None and state.retention.age_s is not None:
+        oldest_goes_ms = TimestampMs(state.created_at_ms + state.retention.age_s * 1000)
+        look_at_ms = oldest_goes_ms if look_at_ms is None else min(look_at_ms, oldest_goes_ms)
 
     def effect(batch: Batch) -> None:
         batch.put(name_key, keys.pack_id(stream_id))
-        if deadline is not None:
-            batch.put(keys.deadline(deadline, stream_id), b"")
+        if look_at_ms is not None:
+            batch.put(keys.deadline(look_at_ms, stream_id), b"")
 
     return effect
 

@@ -65,12 +65,14 @@ class Linker:
 
     def link_again(self, entry: Entry) -> Iterator[None]:
         """A loaded subscription: see what has become of its streams, and which are new."""
-        for number, (name, link) in enumerate(list(entry.links.items()), 1):
+        for number, name in enumerate([name for name, _ in entry.links.items()], 1):
             if number % STEP_STREAMS == 0:
                 yield
             if entry.removed:
                 return
-            self._revisit(entry, name, link)
+            link = entry.links.get(name)
+            if link is not None:  # else an append was faster
+                self._revisit(entry, name, link)
         yield from self._discover_all(entry)
 
     def _discover_all(self, entry: Entry) -> Iterator[None]:
@@ -96,7 +98,7 @@ class Linker:
             self.stream_is_gone(entry, name, link)
             return
         if stream.state.id != link.stream_id:
-            self.discover(entry, name, stream)
+            link = self.discover(entry, name, stream)
         entry.links.advance(name, link, stream.tail)
 
     def drop_documents(self, names: list[str]) -> Iterator[None]:

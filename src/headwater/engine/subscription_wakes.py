@@ -111,7 +111,7 @@ class Wakes:
         changed = not entry.delivering and rules.expire_lease(subscription, now)
         if rules.may_wake(subscription, now):
             if entry.links.pending:
-                self.begin(entry)
+                self._begin(entry)
                 changed = True
             elif subscription.next_attempt_at_ms is not None:
                 rules.note_delivered(subscription)  # what was to be retried is gone
@@ -122,7 +122,7 @@ class Wakes:
             self._deliver(entry)
         self._set_timer(entry)
 
-    def begin(self, entry: Entry) -> None:
+    def _begin(self, entry: Entry) -> None:
         """A new wake. The caller saves it."""
         wake_id = f"w_{self._clock.random_bytes(12).hex()}"
         rules.begin_wake(entry.subscription, wake_id, self._clock.now_ms())

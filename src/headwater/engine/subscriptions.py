@@ -283,12 +283,10 @@ class Subscriptions:
             self._wakes.proceed(entry)
             self._wakes.drop_idle_wake(entry)
             rules.judge_claim(subscription, pending=bool(entry.links.pending))
-            if subscription.wake_id is None:
-                self._wakes.begin(entry)
+            assert subscription.wake_id is not None, "pending work has a wake once it proceeded"
             rules.claim(subscription, worker, self._clock.now_ms())
             self._stored.save(entry)
             self._wakes.proceed(entry)
-            assert subscription.wake_id is not None
             return Claimed(
                 wake_id=subscription.wake_id,
                 generation=subscription.generation,

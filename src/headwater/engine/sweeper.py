@@ -9,6 +9,7 @@ from headwater.core.commands import Expire
 from headwater.core.limits import LIFETIME_MS_MAX
 from headwater.core.types import SeqNum, StreamId, TimestampMs
 from headwater.engine.clock import Clock, Timer
+from headwater.engine.retention import Retainer
 from headwater.engine.shard import Shard, Stream
 from headwater.storage import keys
 from headwater.storage.store import StoreBusy
@@ -31,6 +32,7 @@ class Sweeper:
         *,
         deadline_of: Callable[[Stream], TimestampMs | None],
         expire: Callable[[Expire], object],
+        retainer: Retainer,
         free_bytes: Callable[[], int] | None,
         disk_reserve_bytes: int,
     ) -> None:
@@ -39,6 +41,7 @@ class Sweeper:
         self._clock = clock
         self._deadline_of = deadline_of
         self._expire = expire
+        self._retainer = retainer
         self._free_bytes = free_bytes
         self._disk_reserve_bytes = disk_reserve_bytes
         self._timer: Timer | None = None
@@ -63,6 +66,7 @@ class Sweeper:
         self._look_at_disk()
         try:
             self._expire_streams()
+            self._retainer.sweep(self._clock.now_ms())
             self._collect_garbage()
         except StoreBusy:
             pass  # the next look does it
@@ -84,21 +88,29 @@ class Sweeper:
         for key, _ in store.scan(start, end):
             _, stream_id = keys.split_deadline(key)
             stream = self._shard.load(stream_id)
-            deadline = None if stream is None else self._deadline_of(stream)
-            if stream is not None and deadline is not None and not stream.state.deleted:
-                if deadline <= now:
-                    state = stream.state
-                    self._expire(Expire(state.bucket, state.name, now))
-                    deadline = TimestampMs(now + 1000)  # look again, should the command be lost
-                batch.put(
-                    keys.deadline(TimestampMs(min(deadline, LIFETIME_MS_MAX)), stream_id), b""
-                )
+            next_ms = None if stream is None else self._look_at(stream, now)
+            if next_ms is not None:
+                batch.put(keys.deadline(TimestampMs(min(next_ms, LIFETIME_MS_MAX)), stream_id), b"")
             batch.delete(key)
             changes += 1
             if changes >= EXPIRIES_PER_SWEEP_MAX:
                 break
         if changes:
             store.write(batch)
+
+    def _look_at(self, stream: Stream, now: TimestampMs) -> TimestampMs | None:
+        """Expire or trim a stream if it is time. Returns when to look again."""
+        state = stream.state
+        if state.deleted:
+            return None
+        deadline = self._deadline_of(stream)
+        if deadline is not None and deadline <= now:
+            self._expire(Expire(state.bucket, state.name, now))
+            return TimestampMs(now + 1000)  # look again, should the command be lost
+        self._retainer.trim(stream, now)
+        age_look = self._retainer.next_look_ms(stream, now)
+        looks = [at for at in (deadline, age_look) if at is not None]
+        return min(looks) if looks else None
 
     def _collect_garbage(self) -> None:
         store = self._shard.store

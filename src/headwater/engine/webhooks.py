@@ -145,8 +145,16 @@ class Courier:
             if self._closed:
                 raise
             outcome = DeliveryFailed(f"no answer within {letter.timeout_s:g} s")
-        except (OSError, UrlRejected, httptools.HttpParserError, DeliveryFailed) as error:
-            outcome = DeliveryFailed(str(error) or type(error).__name__)
+        except OSError as error:
+            outcome = DeliveryFailed(error.strerror or str(error) or type(error).__name__)
+        except UrlRejected as error:
+            outcome = DeliveryFailed(str(error))
+        except DeliveryFailed as error:
+            outcome = error
+        except Exception as error:
+            # Whoever sent it must hear of it, else it would never be sent again.
+            log.exception("a webhook failed unexpectedly")
+            outcome = DeliveryFailed(type(error).__name__)
         finally:
             timer.cancel()
             self._leave(errand.host)
@@ -245,7 +253,10 @@ async def _read_reply(reader: asyncio.StreamReader) -> Reply:
         if not data:
             break
         received += len(data)
-        found.parser.feed_data(data)
+        try:
+            found.parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise DeliveryFailed("the answer is not HTTP as we know it") from error
     if not found.status:
         raise DeliveryFailed("the connection ended without an answer")
     too_long = received > REPLY_BYTES_MAX or len(found.body) > REPLY_BODY_BYTES_MAX

@@ -159,7 +159,7 @@ class Http1Connection(asyncio.Protocol):
         if on_close is not None:
             self._call(on_close)
         if download is not None and exchange is not None:
-            self._report(exchange, download.status, download.body_bytes)
+            self._serving.report(exchange, download.status, download.body_bytes)
         self._serving.forget(self)
 
     def pause_writing(self) -> None:
@@ -263,7 +263,7 @@ class Http1Connection(asyncio.Protocol):
         try:
             answer = self._serving.application.begin(exchange)
         except Exception as error:
-            answer = self._failure(exchange, error)
+            answer = self._serving.render_failure(exchange, error)
         if isinstance(answer, Route):
             exchange.route = answer
             if exchange.has_body:
@@ -351,7 +351,7 @@ class Http1Connection(asyncio.Protocol):
             try:
                 answer = exchange.route.handle(exchange)
             except Exception as error:
-                answer = self._failure(exchange, error)
+                answer = self._serving.render_failure(exchange, error)
         if isinstance(answer, Response):
             self._respond(answer)
         else:
@@ -367,28 +367,10 @@ class Http1Connection(asyncio.Protocol):
         if exchange is None:
             return
         if not isinstance(outcome, Response):
-            outcome = self._failure(exchange, outcome)
+            outcome = self._serving.render_failure(exchange, outcome)
         self._respond(outcome)
 
     # What goes wrong.
-
-    def _failure(self, exchange: Exchange, error: Exception) -> Response:
-        LOGGER.error(
-            "request failed. id=%s method=%s path=%s",
-            exchange.id,
-            exchange.method,
-            exchange.path,
-            exc_info=error,
-            extra={"request": exchange},
-        )
-        return self._refusal(500, "internal error")
-
-    def _refusal(self, status: int, message: str) -> Response:
-        try:
-            return self._serving.application.refuse(status, message)
-        except Exception:
-            LOGGER.exception("the application could not render a refusal. status=%d", status)
-            return Response(status, body=message.encode())
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer, in its turn, what cannot be read as a request. It is the last answer."""
@@ -397,7 +379,7 @@ class Http1Connection(asyncio.Protocol):
         if exchange is None:
             exchange = self._parser.make_blank()
         exchange.keep_alive = False
-        response = refusal.response or self._refusal(refusal.status, refusal.message)
+        response = refusal.response or self._serving.render_refusal(refusal.status, refusal.message)
         if exchange is self._current:
             self._fail_current(exchange, response)
             return
@@ -454,14 +436,14 @@ class Http1Connection(asyncio.Protocol):
         try:
             rendered = render_response(serving, exchange, response, persists)
         except Exception as error:
-            response = self._failure(exchange, error)
+            response = serving.render_failure(exchange, error)
             rendered = render_response(serving, exchange, response, persists)
         if isinstance(rendered, bytes):
             transport.write(rendered)
         else:
             transport.writelines(rendered)
         if serving.on_response is not None:
-            self._report(exchange, response.status, count_body(exchange, response))
+            serving.report(exchange, response.status, count_body(exchange, response))
         self._finish(exchange, persists=persists)
 
     def _start_download(
@@ -481,7 +463,7 @@ class Http1Connection(asyncio.Protocol):
                 writable=self._writable,
             )
         except Exception as error:
-            self._send(exchange, self._failure(exchange, error), transport)
+            self._send(exchange, self._serving.render_failure(exchange, error), transport)
             return
         self._download = download
         if bodiless:
@@ -498,7 +480,7 @@ class Http1Connection(asyncio.Protocol):
         if exchange is None or download is None:
             return
         persists = exchange.keep_alive and exchange.complete and not self._serving.draining
-        self._report(exchange, download.status, download.body_bytes)
+        self._serving.report(exchange, download.status, download.body_bytes)
         self._finish(exchange, persists=persists)
 
     def download_failed(self, reason: str) -> None:
@@ -515,15 +497,7 @@ class Http1Connection(asyncio.Protocol):
             LOGGER.error("the application's callback raised", exc_info=error)
             return
         self._deafen()
-        self._fail_current(exchange, self._failure(exchange, error))
-
-    def _report(self, exchange: Exchange, status: int, body_bytes: int) -> None:
-        hook = self._serving.on_response
-        if hook is not None:
-            try:
-                hook(exchange, status, body_bytes)
-            except Exception:
-                LOGGER.exception("the response hook raised. id=%s", exchange.id)
+        self._fail_current(exchange, self._serving.render_failure(exchange, error))
 
     def _finish(self, exchange: Exchange, *, persists: bool) -> None:
         """A response is complete: it is the next request's turn, or the end."""

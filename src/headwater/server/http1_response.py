@@ -73,7 +73,8 @@ def render_response(
         return render_head(serving, exchange, response, own)
     size = len(body) if isinstance(body, bytes) else sum(map(len, body))
     if exchange.method == "HEAD":
-        if find_length(response) is None:
+        # RFC 9110 §8.6: what a GET would send, or nothing where the application did not make it.
+        if size and find_length(response) is None:
             own += b"content-length: %d\r\n" % size
         return render_head(serving, exchange, response, own)
     if size > JOINED_BODY_BYTES_MAX:

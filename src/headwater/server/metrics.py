@@ -96,9 +96,11 @@ class _EngineFigures(_Figures):
         yield _gauge(
             "headwater_ready", "1 while commits succeed; 0 once storage failed.", engine.ready
         )
-        yield _counter("headwater_appends", "Appends accepted.", engine.appends_total)
+        yield _counter("headwater_appends", "Appends accepted.", engine.shard.appends_total)
         yield _counter(
-            "headwater_append_bytes", "Body bytes of appends accepted.", engine.append_bytes_total
+            "headwater_append_bytes",
+            "Body bytes of appends accepted.",
+            engine.shard.append_bytes_total,
         )
         yield HistogramMetricFamily(
             "headwater_commit_seconds",

@@ -7,6 +7,7 @@ sweep and one drain reach them all.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -15,7 +16,9 @@ from itertools import count
 from typing import Protocol
 
 from headwater.engine.clock import Clock
-from headwater.wire.http import Application, Buffer, Request
+from headwater.wire.http import Application, Buffer, Request, Response
+
+LOGGER = logging.getLogger(__name__)
 
 KIB = 1024
 
@@ -130,6 +133,33 @@ class Serving:
 
     def next_request_id(self) -> str:
         return self._request_id_prefix + hex(next(self._request_numbers))[2:]
+
+    def render_refusal(self, status: int, message: str) -> Response:
+        """The application's answer to what it was not asked, or a bare one if it has none."""
+        try:
+            return self.application.refuse(status, message)
+        except Exception:
+            LOGGER.exception("the application could not render a refusal. status=%d", status)
+            return Response(status, body=message.encode())
+
+    def render_failure(self, request: Request, error: Exception) -> Response:
+        """Log what the application did not expect. The client learns the request's id only."""
+        LOGGER.error(
+            "request failed. id=%s method=%s path=%s",
+            request.id,
+            request.method,
+            request.path,
+            exc_info=error,
+        )
+        return self.render_refusal(500, "internal error")
+
+    def report(self, request: Request, status: int, body_bytes: int) -> None:
+        """Tell the hook of a complete response."""
+        if self.on_response is not None:
+            try:
+                self.on_response(request, status, body_bytes)
+            except Exception:
+                LOGGER.exception("the response hook raised. id=%s", request.id)
 
     def frame_chunk(self, data: Buffer) -> bytes:
         """`data` as one chunk of a chunked body. RFC 9112 §7.1.

@@ -229,7 +229,7 @@ class Settings:
         "Webhooks",
         False,
         kinds.switch(),
-        "Deliver webhooks to this machine and to private networks too, and without TLS. "
+        "Deliver webhooks to this machine too (localhost, 127.0.0.0/8), and without TLS. "
         "For development: it lets whoever can subscribe reach what only this machine should.",
     )
     webhook_hosts: str = _setting(

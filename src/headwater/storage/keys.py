@@ -4,7 +4,7 @@
     n <bucket> 00 <name>         stream name  -> internal id (u64)
     s <id u64>                   checkpoint of a stream (MessagePack of StreamState)
     r <id u64> <first seq u64>   a run or packed chunk of records (see runs.py)
-    e <deadline ms u64> <id u64> when to look whether a stream has expired -> empty
+    e <time ms u64> <id u64>     when to look at a stream: expired, or to be trimmed? -> empty
     g <id u64>                   records waiting to be removed -> empty
     d <collection> 00 <name>     documents of the server's own: subscriptions, keys
 

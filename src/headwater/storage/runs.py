@@ -26,6 +26,7 @@ Frozen: a new layout gets a new format number, and the reader keeps both.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
@@ -54,6 +55,8 @@ _checksum = crc32c.crc32c
 
 RecordHeaders = Sequence[tuple[bytes, bytes]]
 
+# Columns are written as they lie in memory.
+assert sys.byteorder == "little"
 assert array("I").itemsize == 4
 assert array("Q").itemsize == 8
 
@@ -255,17 +258,17 @@ class Run:
         at = len(self._data) - _CRC.size - self.changes_bytes
         return decode_changes(self._data[at : at + self.changes_bytes])
 
+    def shown_lengths(self) -> Sequence[int]:
+        """Body bytes that each record shows; commands show none."""
+        if not self.bits & COMMANDS:
+            return self.lengths
+        pairs = zip(self.flags, self.lengths, strict=True)
+        return [0 if flag & COMMAND else length for flag, length in pairs]
+
     def shown_ends(self) -> list[int]:
-        """Body bytes shown up to and including each record; commands show none."""
+        """Body bytes shown up to and including each record."""
         if self._ends is None:
-            if self.bits & COMMANDS:
-                shown = (
-                    0 if flag & COMMAND else length
-                    for flag, length in zip(self.flags, self.lengths, strict=True)
-                )
-                self._ends = list(accumulate(shown))
-            else:
-                self._ends = list(accumulate(self.lengths))
+            self._ends = list(accumulate(self.shown_lengths()))
         return self._ends
 
     def shown_bytes(self) -> int:

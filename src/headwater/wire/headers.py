@@ -17,6 +17,7 @@ _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt](%s):([0-5][0-9]|60)(?:\.([0-9]+))?([Zz]|[+-]%s)\Z"
     % (_MINUTE, _MINUTE)
 )
+_ENCODED_TAG = re.compile(rb'-(?:gzip|zstd)"\Z')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Headers = dict[bytes, bytes]
@@ -106,11 +107,14 @@ def _number(value: bytes, field: str) -> int:
 
 
 def matches_etag(if_none_match: bytes, etag: bytes) -> bool:
-    """Weak comparison against a list of tags, or `*`. RFC 9110 §13.1.2."""
+    """Weak comparison against a list of tags, or `*`. RFC 9110 §13.1.2.
+
+    The tag of a compressed answer counts as that of the plain one: it is the same range.
+    """
     if if_none_match.strip() == b"*":
         return True
-    tags = (tag.strip() for tag in if_none_match.split(b","))
-    return any(tag.removeprefix(b"W/") == etag for tag in tags)
+    tags = (tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b","))
+    return any(_ENCODED_TAG.sub(b'"', tag) == etag for tag in tags)
 
 
 def _title(name: bytes) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from typing import NamedTuple
 
 from headwater.core.errors import InvalidOffset
-from headwater.core.types import ByteOffset, Position, SeqNum
+from headwater.core.types import ByteOffset, Position, SeqNum, TimestampMs
 
+_FROM_TAIL = re.compile(r"tail:([0-9]{1,16})\Z")
 _TOKEN = re.compile(r"([0-9]{16})_([0-9]{16})\Z")
 
 
@@ -21,8 +23,30 @@ class Sentinel(Enum):
     NOW = "now"
 
 
+class FromTail(NamedTuple):
+    """`tail:N`: N messages before the tail."""
+
+    messages: int
+
+
+class Since(NamedTuple):
+    """The first record that is not older than this."""
+
+    at_ms: TimestampMs
+
+
+Start = Position | Sentinel | FromTail | Since
+"""Everything a read may begin at."""
+
+
 def render(position: Position) -> bytes:
     return b"%016d_%016d" % position
+
+
+def parse_start(text: str) -> Start:
+    """What a reader may send as `offset`. Raises InvalidOffset."""
+    found = _FROM_TAIL.match(text)
+    return parse(text) if found is None else FromTail(int(found[1]))
 
 
 def parse(text: str) -> Position | Sentinel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from headwater.core.errors import (
     InvalidRequest,
     OffsetTrimmed,
     Overloaded,
+    PreconditionFailed,
     ProducerFenced,
     ProducerGap,
     ReadOnly,
@@ -29,6 +31,8 @@ from headwater.core.errors import (
 from headwater.dialects.common import error_response
 from headwater.wire import offsets
 from headwater.wire.http import Header, Response
+
+log = logging.getLogger("headwater.storage")
 
 Renderer = Callable[[Any], Response]
 
@@ -66,6 +70,11 @@ def _gap(error: ProducerGap) -> Response:
     )
 
 
+def _precondition(error: PreconditionFailed) -> Response:
+    tail = (b"stream-next-offset", offsets.render(error.tail))
+    return error_response(412, "precondition_failed", str(error), (tail,))
+
+
 def _invalid_offset(error: InvalidOffset) -> Response:
     tail = error.tail
     headers = () if tail is None else ((b"stream-next-offset", offsets.render(tail)),)
@@ -84,6 +93,7 @@ def _too_many(error: TooManyRequests) -> Response:
 
 def _corruption(error: Corruption) -> Response:
     # The message names internal ids: it goes to the log, not to the client.
+    log.error("stored data failed its checks: %s", error)
     return error_response(500, "corruption", "stored data failed its checks; see the log")
 
 
@@ -92,6 +102,7 @@ _RETRY_SOON = (b"retry-after", b"1")
 RENDERERS: dict[type[HeadwaterError], Renderer] = {
     StreamClosed: _closed,  # PROTOCOL §5.2, precedence 1
     ContentTypeMismatch: _plain(409, "content_type_mismatch"),
+    PreconditionFailed: _precondition,
     SequenceRegression: _plain(409, "sequence_regression"),
     ProducerFenced: _fenced,
     ProducerGap: _gap,

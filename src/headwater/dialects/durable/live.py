@@ -230,13 +230,20 @@ class SseFollower:
         "_paused",
         "_position",
         "_stream",
+        "_touches",
         "_writer",
         "slot",
         "started_s",
     )
 
     def __init__(
-        self, feed: SseFeed, stream: Stream, position: Position, client_cursor: int | None
+        self,
+        feed: SseFeed,
+        stream: Stream,
+        position: Position,
+        client_cursor: int | None,
+        *,
+        touches: bool = True,
     ) -> None:
         self.slot = 0
         self.started_s = feed.engine.clock.monotonic_s()
@@ -245,6 +252,7 @@ class SseFollower:
         self._position = position
         self._cursor = feed.cursor(client_cursor)
         """The least cursor this reader may be given: never behind what it sent."""
+        self._touches = touches
         self._writer: BodyWriter | None = None
         self._paused = False
         self._done = False
@@ -260,7 +268,8 @@ class SseFollower:
 
     def beat(self) -> None:
         """Show that the connection lives, and renew a sliding TTL: somebody still reads."""
-        self._feed.engine.touch(self._stream)
+        if self._touches:
+            self._feed.engine.touch(self._stream)
         if self._writer is not None and not self._paused:
             self._paused = not self._writer.write(sse.HEARTBEAT)
 
@@ -302,7 +311,8 @@ class SseFollower:
         self, writer: BodyWriter, stream: Stream, shared: dict[Any, Any], *, first: bool
     ) -> None:
         while not self._done:
-            if stream.gone or stream.deleted:
+            if stream.gone or stream.deleted or self._position.seq < stream.state.first_seq:
+                # Gone, or trimmed under a slow reader, which learns it when it comes back.
                 self.finish()
                 return
             if self._position == stream.tail and not stream.tail_closed and not first:
@@ -312,7 +322,8 @@ class SseFollower:
             if not event.data:
                 return
             self._position = event.end
-            self._feed.engine.touch(stream)
+            if self._touches:
+                self._feed.engine.touch(stream)
             keeps_up = writer.write(event.data)
             if event.closed:
                 self.finish()

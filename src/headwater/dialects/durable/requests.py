@@ -7,9 +7,10 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from headwater.core import jsonmode, limits
-from headwater.core.commands import Append, Create, Delete, ForkClaim
+from headwater.core.commands import Append, Create, Delete, ForkClaim, Retain
 from headwater.core.errors import InvalidOffset, InvalidRequest
 from headwater.core.names import NameRules, check_stream
+from headwater.core.retention import Retention, parse_retention
 from headwater.core.types import START, Position, TimestampMs
 from headwater.wire import cursors, headers, offsets
 from headwater.wire.http import Request
@@ -22,9 +23,11 @@ NAMES_CACHED_MAX = 16_384
 class ReadQuery(NamedTuple):
     """What a GET asks for."""
 
-    offset: Position | offsets.Sentinel | None
+    start: offsets.Start | None
     live: str | None
     cursor: int | None
+    touches: bool
+    """Reading renews a sliding TTL, unless the reader asks not to."""
 
 
 @lru_cache(maxsize=NAMES_CACHED_MAX)
@@ -57,18 +60,28 @@ def _unquote(text: str) -> str:
     return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "replace")
 
 
-def parse_read(request: Request) -> ReadQuery:
-    """GET {stream}. PROTOCOL §5.6 to §5.8."""
+def parse_read(request: Request, now_ms: TimestampMs) -> ReadQuery:
+    """GET {stream}. PROTOCOL §5.6 to §5.8; `since` and `offset=tail:N` are additions."""
     query = parse_query(request.query) if request.query else {}
     live = query.get("live")
     if live is not None and live not in LIVE_MODES:
         raise InvalidRequest(f"live is one of {', '.join(LIVE_MODES)}. received={live!r}")
-    offset = query.get("offset")
-    if offset is None:
-        if live is not None:
-            raise InvalidRequest(f"live={live} needs an offset: a token, -1 or now")
-        return ReadQuery(None, None, None)
-    return ReadQuery(offsets.parse(offset), live, cursors.parse(query.get("cursor")))
+    start = _parse_start(query, now_ms)
+    if start is None and live is not None:
+        raise InvalidRequest(f"live={live} needs an offset: a token, -1 or now")
+    touches = not headers.parse_flag(request.headers, b"stream-no-touch")
+    return ReadQuery(start, live, cursors.parse(query.get("cursor")), touches)
+
+
+def _parse_start(query: dict[str, str], now_ms: TimestampMs) -> offsets.Start | None:
+    offset, since = query.get("offset"), query.get("since")
+    if since is None:
+        return None if offset is None else offsets.parse_start(offset)
+    if offset is not None:
+        raise InvalidRequest("send offset or since, not both")
+    if since.isascii() and since.isdigit() and len(since) <= 12:
+        return offsets.Since(TimestampMs(max(0, now_ms - int(since) * 1000)))
+    return offsets.Since(headers.parse_rfc3339(since, field="since"))
 
 
 def parse_append(request: Request, bucket: str, name: str, at_ms: TimestampMs) -> Append:
@@ -87,7 +100,22 @@ def parse_append(request: Request, bucket: str, name: str, at_ms: TimestampMs) -
     stream_seq = None
     if b"stream-seq" in given:
         stream_seq = headers.parse_text(given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX)
-    return Append(bucket, name, at_ms, content_type, body, close, producer, stream_seq)
+    expect = parse_if_match(given[b"if-match"]) if b"if-match" in given else None
+    return Append(bucket, name, at_ms, content_type, body, close, producer, stream_seq, expect)
+
+
+def parse_if_match(value: bytes) -> Position | None:
+    """The tail a writer expects; `*` only asks that the stream is there."""
+    text = value.decode("latin-1").strip()
+    if text == "*":
+        return None
+    try:
+        position = offsets.parse(text.strip('"'))
+    except InvalidOffset:
+        position = offsets.Sentinel.NOW
+    if not isinstance(position, Position):
+        raise InvalidRequest("If-Match is a Stream-Next-Offset value, or *")
+    return position
 
 
 def _names_producer(given: headers.Headers) -> bool:
@@ -95,7 +123,14 @@ def _names_producer(given: headers.Headers) -> bool:
 
 
 def parse_create(
-    request: Request, bucket: str, name: str, at_ms: TimestampMs, *, root: str, rules: NameRules
+    request: Request,
+    bucket: str,
+    name: str,
+    at_ms: TimestampMs,
+    *,
+    root: str,
+    rules: NameRules,
+    retention_default: Retention | None = None,
 ) -> Create:
     """PUT {stream}. PROTOCOL §5.1, §4.2."""
     given = request.headers
@@ -113,7 +148,22 @@ def parse_create(
         stream_seq=headers.parse_text(given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX),
         producer=headers.parse_producer(given),
         fork=_parse_fork(given, bucket, root=root, rules=rules),
+        retention=parse_retention_header(given),
+        retention_default=retention_default,
     )
+
+
+def parse_retention_header(given: headers.Headers) -> Retention | None:
+    """`Stream-Retention`, None when it is absent or `none`."""
+    text = headers.parse_text(given, b"stream-retention", bytes_max=256)
+    return None if text is None else parse_retention(text)
+
+
+def parse_retain(request: Request, bucket: str, name: str, at_ms: TimestampMs) -> Retain:
+    """PATCH {stream}: change what may be changed, which is retention."""
+    if b"stream-retention" not in request.headers:
+        raise InvalidRequest("PATCH changes Stream-Retention; send it, or none to keep everything")
+    return Retain(bucket, name, at_ms, parse_retention_header(request.headers))
 
 
 def parse_delete(bucket: str, name: str, at_ms: TimestampMs) -> Delete:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headwater.core.append import Appended
 from headwater.core.lifecycle import Created
 from headwater.core.producer import ProducerMark
+from headwater.core.retention import render_retention
 from headwater.core.types import Position, TimestampMs
 from headwater.dialects.common import NO_STORE, SECURITY_HEADERS
 from headwater.engine.reader import Slice
@@ -54,7 +55,8 @@ def render_appended(appended: Appended) -> Response:
     return Response(status, found, base=SECURITY_HEADERS)
 
 
-def render_deleted(_: None) -> Response:
+def render_done(_: None) -> Response:
+    """204: there is nothing more to say."""
     return Response(204, base=SECURITY_HEADERS)
 
 
@@ -72,6 +74,8 @@ def render_head(stream: Stream, now_ms: TimestampMs) -> Response:
         remaining_ms = anchor + state.ttl_s * 1000 - now_ms
         found.append((b"stream-ttl-remaining", b"%d" % max(0, remaining_ms // 1000)))
         found.append((b"stream-ttl-anchor", b"access" if state.ttl_from_access else b"creation"))
+    if state.retention is not None:
+        found.append((b"stream-retention", render_retention(state.retention).encode()))
     if stream.tail_closed:
         found.append(CLOSED)
     found.append(NO_STORE)

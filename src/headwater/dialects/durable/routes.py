@@ -16,17 +16,19 @@ from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
 from headwater.core.pending import Pending
 from headwater.core.types import Position
 from headwater.dialects.common import SECURITY_HEADERS, error_response, preflight
+from headwater.dialects.compression import Compressor
 from headwater.dialects.durable import requests, responses
 from headwater.dialects.durable.errors import render_error
 from headwater.dialects.durable.live import LongPoll, SseFeed, SseFollower, is_text
+from headwater.dialects.durable.requests import ReadQuery
 from headwater.engine.engine import Engine
-from headwater.engine.reader import Slice, resolve
+from headwater.engine.reader import Slice
 from headwater.engine.shard import Stream
 from headwater.wire.http import Answer, Request, Response, Route, StreamedResponse
-from headwater.wire.offsets import Sentinel
+from headwater.wire.offsets import Sentinel, Start
 
 ROOT = "/v1/stream"
-METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+METHODS = "GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
 READ_METHODS = "GET, HEAD, OPTIONS"
 
 SSE_HEADERS = (
@@ -71,6 +73,7 @@ class DurableDialect:
         self._origin_of = origin_of
         self._subscriptions = subscriptions
         self._waiting: set[LongPoll] = set()
+        self._compressor = Compressor(engine.loop)
         self._feed = SseFeed(
             engine, heartbeat_s=options.sse_heartbeat_s, recycle_s=options.sse_recycle_s
         )
@@ -78,6 +81,7 @@ class DurableDialect:
             "PUT": self.create,
             "POST": self.append,
             "DELETE": self.delete,
+            "PATCH": self.retain,
         }
         if options.read_only:
             writes = dict.fromkeys(writes, self._refuse_write)
@@ -140,6 +144,7 @@ class DurableDialect:
             self.engine.clock.now_ms(),
             root=ROOT,
             rules=self.options.names,
+            retention_default=self.engine.bucket_retention(DURABLE_STREAMS_BUCKET),
         )
         location = f"{self._origin_of(request)}{request.path}"
         return self.engine.create(command).then(
@@ -158,7 +163,14 @@ class DurableDialect:
         command = requests.parse_delete(
             DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
         )
-        return self.engine.delete(command).then(responses.render_deleted)
+        return self.engine.delete(command).then(responses.render_done)
+
+    def retain(self, request: Request) -> Answer:
+        """PATCH {stream}: another Stream-Retention. Not in PROTOCOL."""
+        command = requests.parse_retain(
+            request, DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
+        )
+        return self.engine.retain(command).then(responses.render_done)
 
     def reserved(self, request: Request) -> Answer:
         """{root}/__ds/…: subscriptions. PROTOCOL §6."""
@@ -181,23 +193,20 @@ class DurableDialect:
     def read(self, request: Request) -> Answer:
         """GET {stream}. PROTOCOL §5.6 to §5.8."""
         name = self._name(request)
-        query = requests.parse_read(request)
+        query = requests.parse_read(request, self.engine.clock.now_ms())
 
         def look() -> Answer:
             stream = self.engine.open(DURABLE_STREAMS_BUCKET, name)
-            if query.offset is Sentinel.NOW:
-                position = stream.tail
-            else:
-                given = query.offset if isinstance(query.offset, Position) else None
-                position = resolve(stream, given)
-            self.engine.touch(stream)
+            position = self.engine.find_start(stream, query.start)
+            if query.touches:
+                self.engine.touch(stream)
             if query.live == "sse":
-                return self._sse(stream, position, query.cursor)
+                return self._sse(stream, position, query)
             if query.live == "long-poll":
                 return self._long_poll(request, stream, position, query)
-            if query.offset is Sentinel.NOW:
+            if query.start is Sentinel.NOW:
                 return self._now(stream)
-            return self._catch_up(request, stream, position)
+            return self._catch_up(request, stream, position, query)
 
         return _flat(self.engine.when_settled(DURABLE_STREAMS_BUCKET, name, look))
 
@@ -209,28 +218,36 @@ class DurableDialect:
             found, stream, tag=None, if_none_match=None, cache_control=b"no-store"
         )
 
-    def _catch_up(self, request: Request, stream: Stream, position: Position) -> Answer:
+    def _catch_up(
+        self,
+        request: Request,
+        stream: Stream,
+        position: Position,
+        query: ReadQuery,
+        cursor: int | None = None,
+    ) -> Answer:
+        """What is there from `position` on, as much as fits an answer."""
+
         def render(found: Slice) -> Response:
-            return self._render(request, stream, found)
+            return self._render(request, stream, found, query, cursor)
 
         found = self.engine.read(stream, position, self.options.chunk_bytes)
-        return found.then(render) if isinstance(found, Pending) else render(found)
+        answer = found.then(render) if isinstance(found, Pending) else render(found)
+        return answer if query.live else self._compressor.apply(request, answer)
 
     def _render(
         self,
         request: Request,
         stream: Stream,
         found: Slice,
-        cursor: int | None = None,
-        *,
-        fleeting: bool = False,
+        query: ReadQuery,
+        cursor: int | None,
     ) -> Response:
-        """`fleeting`: the same request would soon get another answer."""
         engine = self.engine
-        if fleeting or (found.start == found.end and not found.closed):
-            # An empty answer at an open tail is true for a moment only, too.
-            caching = b"no-store"
-        else:
+        # An empty answer at an open tail is true for a moment only, and so is one whose start
+        # depends on when it was asked for.
+        caching = b"no-store"
+        if (found.start != found.end or found.closed) and _is_fixed(stream, query.start):
             caching = responses.cache_control(
                 engine.deadline_of(stream), engine.clock.now_ms(), private=self.options.private
             )
@@ -244,12 +261,12 @@ class DurableDialect:
         )
 
     def _long_poll(
-        self, request: Request, stream: Stream, position: Position, query: requests.ReadQuery
+        self, request: Request, stream: Stream, position: Position, query: ReadQuery
     ) -> Answer:
         """live=long-poll. A timeout answers with the offset the reader waited at."""
-        client_cursor = query.cursor
         if position != stream.tail:
-            return self._polled(request, stream, position, client_cursor)
+            cursor = self._feed.cursor(query.cursor)
+            return self._catch_up(request, stream, position, query, cursor)
         if stream.tail_closed:
             return responses.render_waited(position, cursor=None, closed=True)
         self._check_followers()
@@ -257,17 +274,12 @@ class DurableDialect:
         def complete(woken: Stream, waited_at: Position, timed_out: bool) -> Response:
             if timed_out or woken.tail == waited_at:
                 closed = woken.tail_closed and woken.tail == waited_at
-                cursor = None if closed else self._feed.cursor(client_cursor)
+                cursor = None if closed else self._feed.cursor(query.cursor)
                 return responses.render_waited(waited_at, cursor=cursor, closed=closed)
             found = self.engine.read_now(woken, waited_at, self.options.chunk_bytes)
-            self.engine.touch(woken)
-            return self._render(
-                request,
-                woken,
-                found,
-                self._feed.cursor(client_cursor),
-                fleeting=query.offset is Sentinel.NOW,
-            )
+            if query.touches:
+                self.engine.touch(woken)
+            return self._render(request, woken, found, query, self._feed.cursor(query.cursor))
 
         timeout_s = self.options.long_poll_timeout_s
         poll = LongPoll(self.engine, stream, position, timeout_s, complete, self._waiting)
@@ -278,31 +290,27 @@ class DurableDialect:
         for poll in tuple(self._waiting):
             poll.time_out()
 
-    def _polled(
-        self, request: Request, stream: Stream, position: Position, client_cursor: int | None
-    ) -> Answer:
-        cursor = self._feed.cursor(client_cursor)
-
-        def render(found: Slice) -> Response:
-            return self._render(request, stream, found, cursor)
-
-        found = self.engine.read(stream, position, self.options.chunk_bytes)
-        return found.then(render) if isinstance(found, Pending) else render(found)
-
-    def _sse(self, stream: Stream, position: Position, client_cursor: int | None) -> Response:
+    def _sse(self, stream: Stream, position: Position, query: ReadQuery) -> Response:
         """live=sse."""
         self._check_followers()
         if position != stream.tail:
             # A token that does not fit must be refused now: once the response has begun it
             # cannot be any more.
             self.engine.read_now(stream, position, 1)
-        follower = SseFollower(self._feed, stream, position, client_cursor)
+        follower = SseFollower(self._feed, stream, position, query.cursor, touches=query.touches)
         headers = SSE_HEADERS if is_text(stream) else (*SSE_HEADERS, BASE64)
         return StreamedResponse(200, headers, follower.start, base=SECURITY_HEADERS)
 
     def _check_followers(self) -> None:
         if self.engine.followers >= self.options.followers_max:
             raise TooManyRequests("too many live readers; retry later", retry_after_s=5)
+
+
+def _is_fixed(stream: Stream, start: Start | None) -> bool:
+    """Does this start mean the same place whenever it is asked for?"""
+    if start is None or start is Sentinel.BEGINNING:
+        return stream.state.retention is None
+    return isinstance(start, Position)
 
 
 def _flat(answer: Any) -> Answer:

@@ -1,0 +1,277 @@
+"""Streams as plain lists of messages, and what each command must do to them.
+
+Engines are compared with this: it has no runs, no packing, no checkpoints and no extents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headwater.core.append import Appended
+from headwater.core.commands import Command
+from headwater.core.errors import (
+    ForkRefused,
+    HeadwaterError,
+    InvalidOffset,
+    InvalidRequest,
+    ProducerGap,
+    StreamClosed,
+    StreamExists,
+    StreamGone,
+    StreamNotFound,
+)
+from headwater.core.lifecycle import Created
+from headwater.core.types import Position
+from tests.support.builders import BUCKET, position
+from tests.support.engines import ALL, EngineRunner, body
+
+RECORD_BYTES = 16
+"""The size of a record while `small_sizes` holds; a longer message takes several."""
+
+
+@dataclass
+class Message:
+    body: bytes
+    starts_append: bool
+
+    @property
+    def records(self) -> int:
+        return max(1, -(-len(self.body) // RECORD_BYTES))
+
+
+@dataclass
+class ModelStream:
+    """What a stream is, in the plainest words."""
+
+    json: bool
+    source: ModelStream | None = None
+    origin: tuple[str, Position, int] | None = None
+    messages: list[Message] = field(default_factory=list)
+    closed: bool = False
+    deleted: bool = False
+    forks: int = 0
+    next_batch: dict[str, int] = field(default_factory=dict)
+    closed_by: tuple[str, int] | None = None
+
+    def position(self, index: int) -> Position:
+        """Where message `index` begins."""
+        before = self.messages[:index]
+        return position(
+            sum(message.records for message in before), sum(len(m.body) for m in before)
+        )
+
+    @property
+    def tail(self) -> Position:
+        return self.position(len(self.messages))
+
+    def add(self, bodies: list[bytes]) -> None:
+        for number, message in enumerate(bodies):
+            self.messages.append(Message(message, starts_append=number == 0))
+
+    @property
+    def content(self) -> bytes:
+        """Everything, as one response body."""
+        return self.slice(0, 1 << 40)[0]
+
+    def slice(self, index: int, size_max: int) -> tuple[bytes, int]:
+        """The bytes of a slice, and the message it ends before."""
+        size, taken = 0, []
+        for message in self.messages[index:]:
+            if size >= size_max or (size and size + len(message.body) > size_max):
+                break
+            size += len(message.body)
+            taken.append(message.body)
+        joined = b"[" + b",".join(taken) + b"]" if self.json else b"".join(taken)
+        return joined, index + len(taken)
+
+
+Expected = type[HeadwaterError] | tuple[Position, bool, bool] | None
+"""An error, or (tail, closed, new), or nothing."""
+
+
+class View(NamedTuple):
+    """One stream, compared between a model and an engine."""
+
+    content: bytes
+    tail: Position
+    closed: bool
+    closed_by: tuple[str, int] | None
+    deleted: bool
+    next_batch: dict[str, int]
+
+
+class Model:
+    """All streams by name, and what each command must answer."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, ModelStream] = {}
+
+    def view(self) -> dict[str, View]:
+        """What can be known of every stream from outside."""
+        return {
+            name: View(
+                stream.content,
+                stream.tail,
+                stream.closed,
+                stream.closed_by,
+                stream.deleted,
+                dict(stream.next_batch),
+            )
+            for name, stream in self.streams.items()
+        }
+
+    def append(
+        self, name: str, bodies: list[bytes], *, close: bool, batch: tuple[str, int] | None
+    ) -> Expected:
+        stream = self.streams.get(name)
+        if stream is None:
+            return StreamNotFound
+        if stream.deleted:
+            return StreamGone
+        if stream.closed:
+            repeats = stream.closed_by == batch if batch else close and not bodies
+            return (stream.tail, True, False) if repeats else StreamClosed
+        if batch is not None:
+            expected = stream.next_batch.get(batch[0], 0)
+            if batch[1] > expected:
+                return ProducerGap
+            if batch[1] < expected:
+                return (stream.tail, False, False)
+            stream.next_batch[batch[0]] = expected + 1
+        stream.add(bodies)
+        if close:
+            stream.closed, stream.closed_by = True, batch
+        return (stream.tail, stream.closed, True)
+
+    def create(self, name: str, *, json: bool, bodies: list[bytes], closed: bool) -> Expected:
+        existing = self.streams.get(name)
+        if existing is not None:
+            same = (existing.json, existing.closed, existing.origin) == (json, closed, None)
+            if existing.deleted or not same:
+                return StreamExists
+            return (existing.tail, closed, False)
+        stream = self.streams[name] = ModelStream(json, closed=closed)
+        stream.add(bodies)
+        return (stream.tail, closed, True)
+
+    def fork(
+        self, name: str, source_name: str, at: Position | None, sub_offset: int, bodies: list[bytes]
+    ) -> Expected:
+        existing = self.streams.get(name)
+        if existing is not None:
+            return self._fork_again(existing, source_name, at, sub_offset)
+        source = self.streams.get(source_name)
+        if source is None:
+            return StreamNotFound
+        if source.deleted:
+            return ForkRefused
+        at = source.tail if at is None else at
+        inherited = _inherited(source, at, sub_offset)
+        if not isinstance(inherited, list):
+            return inherited
+        fork = self.streams[name] = ModelStream(
+            source.json, source, (source_name, at, sub_offset), inherited
+        )
+        source.forks += 1
+        fork.add(bodies)
+        return (fork.tail, False, True)
+
+    def _fork_again(
+        self, existing: ModelStream, source_name: str, at: Position | None, sub_offset: int
+    ) -> Expected:
+        if existing.deleted or existing.closed or existing.origin is None:
+            return StreamExists
+        name, existing_at, existing_sub_offset = existing.origin
+        same = at is None or (at, sub_offset) == (existing_at, existing_sub_offset)
+        if name != source_name or not same:
+            return StreamExists
+        return (existing.tail, False, False)
+
+    def delete(self, name: str) -> Expected:
+        stream = self.streams.get(name)
+        if stream is None:
+            return StreamNotFound
+        if stream.deleted:
+            return StreamGone
+        if stream.forks:
+            stream.deleted = True
+        else:
+            self._purge(stream)
+        return None
+
+    def _purge(self, stream: ModelStream) -> None:
+        self.streams = {name: kept for name, kept in self.streams.items() if kept is not stream}
+        source = stream.source
+        if source is not None:
+            source.forks -= 1
+            if source.deleted and not source.forks:
+                self._purge(source)
+
+
+def _inherited(
+    source: ModelStream, at: Position, sub_offset: int
+) -> list[Message] | type[HeadwaterError]:
+    """The messages of a fork, or why it cannot be."""
+    starts = [source.position(index) for index in range(len(source.messages) + 1)]
+    if at not in starts:
+        return InvalidOffset
+    index = starts.index(at)
+    if sub_offset == 0:
+        return source.messages[:index]
+    rest = source.messages[index:]
+    if source.json:
+        walked = rest[:sub_offset]
+        inside = len(walked) == sub_offset and not any(m.starts_append for m in walked[1:])
+        return source.messages[: index + sub_offset] if inside else InvalidRequest
+    if not rest or sub_offset > len(rest[0].body):
+        return InvalidRequest
+    cut = Message(rest[0].body[:sub_offset], starts_append=True)
+    return [*source.messages[:index], cut]
+
+
+def messages_of(bodies: list[bytes], *, json: bool) -> list[bytes]:
+    """What one append of these texts adds: an element each, or all in one."""
+    if json:
+        return [b'"%b"' % text for text in bodies]
+    return [b"".join(bodies)] if bodies else []
+
+
+def body_of(messages: list[bytes], *, json: bool) -> bytes:
+    """The request body that adds these messages."""
+    if json and messages:
+        return b"[" + b", ".join(messages) + b"]"
+    return b"".join(messages)
+
+
+def check_outcome(command: Command, expected: Expected, outcome: Any) -> None:
+    """The engine answered what the model did."""
+    if isinstance(expected, type):
+        assert type(outcome) is expected, (command, outcome)
+    elif expected is None:
+        assert outcome is None, (command, outcome)
+    elif isinstance(outcome, Created):
+        assert (outcome.tail, outcome.closed, outcome.new) == expected, (command, outcome)
+    else:
+        assert isinstance(outcome, Appended), (command, outcome)
+        assert (outcome.tail, outcome.closed, not outcome.repeat) == expected, (command, outcome)
+
+
+def view_of(runner: EngineRunner, names: list[str]) -> dict[str, View]:
+    """The streams of an engine as the model would show them."""
+    found = {}
+    for name in names:
+        stream = runner.engine.shard.find(BUCKET, name)
+        if stream is not None:
+            state = stream.state
+            whole = runner.result(runner.engine.read(stream, state.first, ALL))
+            closed_by = state.closed_by
+            found[name] = View(
+                body(whole),
+                state.tail,
+                state.closed,
+                None if closed_by is None else (closed_by.id, closed_by.seq),
+                state.deleted,
+                {producer: mark.seq + 1 for producer, mark in state.producers.items()},
+            )
+    return found
