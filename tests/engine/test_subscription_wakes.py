@@ -6,8 +6,10 @@ import pytest
 
 from headwater.core.subscription_config import Code
 from headwater.engine import subscription_wakes
+from headwater.engine.shard import Stream
 from headwater.engine.subscription_wakes import StreamInfo
 from headwater.engine.webhooks import CONCURRENT_PER_HOST_MAX
+from tests.support.stores import DiskError, FaultyStore
 from tests.support.subscriptions import ROOT_URL, ZERO, hub, refusal, refused
 from tests.support.webhooks import DONE, reply
 
@@ -436,3 +438,30 @@ def test_work_can_be_claimed_without_a_wake_stream() -> None:
         assert h.ack(h.claim()).ok
         h.advance(120)
         assert h.get().subscription.status == "active"
+
+
+def test_a_wake_that_cannot_be_saved_is_not_delivered() -> None:
+    store = FaultyStore()
+    with hub(store) as h:
+        h.put()
+        h.create("events/e")
+
+        def fail_from_now_on(changed: list[Stream]) -> None:
+            store.sync_error = DiskError()
+
+        h.runner.engine.observers.append(fail_from_now_on)
+        h.append("events/e")
+        h.until(lambda: h.runner.engine.committer.failed)
+        h.runner.turn(20)
+        assert h.notices == 0
+
+
+def test_wakes_and_deliveries_are_counted() -> None:
+    with hub() as h:
+        h.put()
+        h.receiver.replies.append(reply(500))
+        h.create("events/e", b"1")
+        h.settle()
+        h.advance(1.2)
+        figures = h.subscriptions.figures
+        assert (figures.wakes, figures.deliveries, figures.failures) == (1, 2, 1)

@@ -17,7 +17,7 @@ from headwater.core.lifecycle import Created
 from headwater.core.limits import MIB
 from headwater.core.pending import Pending
 from headwater.core.types import Position
-from headwater.engine import reader, shard
+from headwater.engine import committer, reader, shard
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
 from headwater.engine.shard import Stream
@@ -54,24 +54,23 @@ class EngineRunner:
         self.clock = FakeClock() if clock is None else clock
         self.loop = asyncio.new_event_loop()
         try:
-            self.engine = Engine(
-                self.store,
-                self.clock,
-                self.loop,
-                hot_streams_max=hot_streams_max,
-                queue_bytes_max=queue_bytes_max,
-                disk_reserve_bytes=disk_reserve_bytes,
-                free_bytes=free_bytes,
-                on_failed=on_failed,
-            )
+            with pytest.MonkeyPatch.context() as patch:
+                if sync_on_loop:
+                    patch.setattr(committer, "_Syncer", LoopSyncer)
+                self.engine = Engine(
+                    self.store,
+                    self.clock,
+                    self.loop,
+                    hot_streams_max=hot_streams_max,
+                    queue_bytes_max=queue_bytes_max,
+                    disk_reserve_bytes=disk_reserve_bytes,
+                    free_bytes=free_bytes,
+                    on_failed=on_failed,
+                )
         except BaseException:
             self.loop.close()
             raise
         self.engine.packer.enabled = packing_enabled
-        if sync_on_loop:
-            self.engine.committer.stop()
-            patched: Any = self.engine.committer
-            patched._syncer = LoopSyncer(self.store, self.loop, patched._synced)
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.core.producer import ProducerClaim
 from headwater.core.retention import Retention
-from headwater.core.types import START, Position, TimestampMs
+from headwater.core.types import START, Position, StreamId, TimestampMs
 
 
 class _Command(msgspec.Struct, frozen=True, array_like=True, kw_only=False):

@@ -14,8 +14,8 @@ _TTL = re.compile(rb"(?:0|[1-9][0-9]{0,17})\Z")
 _NUMBER = re.compile(rb"[0-9]{1,16}\Z")
 _MINUTE = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _RFC3339 = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt](%s):([0-5][0-9]|60)(?:\.([0-9]+))?([Zz]|[+-]%s)\Z"
-    % (_MINUTE, _MINUTE)
+    rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})[Tt]({_MINUTE}):([0-5][0-9]|60)"
+    rf"(?:\.([0-9]+))?([Zz]|[+-]{_MINUTE})\Z"
 )
 _ENCODED_TAG = re.compile(rb'-(?:gzip|zstd)"\Z')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

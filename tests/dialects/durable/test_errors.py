@@ -45,6 +45,12 @@ EXAMPLES: list[tuple[HeadwaterError, int, str, dict[str, str]]] = [
     (errors.StreamExists("other"), 409, "stream_exists", {}),
     (errors.ForkRefused("no"), 409, "fork_refused", {}),
     (
+        errors.PreconditionFailed(position(1, 2)),
+        412,
+        "precondition_failed",
+        {"stream-next-offset": token(1, 2)},
+    ),
+    (
         errors.TooManyRequests("slow down", retry_after_s=5),
         429,
         "too_many_requests",

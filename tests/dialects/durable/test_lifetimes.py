@@ -170,6 +170,7 @@ def test_head_tells_what_remains_since_creation(server: DurableServer) -> None:
     server.make("s", b"data", stream_ttl="100", stream_ttl_anchor="creation")
     server.advance(30)
     server.get()
+    server.append("s", b"more")
     head = server.head().headers
     assert (head["stream-ttl-remaining"], head["stream-ttl-anchor"]) == ("70", "creation")
 

@@ -163,7 +163,8 @@ def test_data_that_is_no_longer_retained_is_410_with_where_it_begins(
 
 @pytest.mark.parametrize(
     "query",
-    ["x=1", "offset=-1&unknown", "a=b&offset=-1&&c=d&", "offset=-1&cursor=1", "Offset=nonsense"],
+    ["x=1", "offset=-1&unknown", "a=b&offset=-1&&c=d&", "offset=-1&cursor=1", "Offset=nonsense"]
+    + ["x=1&x=2&offset=-1"],
 )
 def test_unknown_parameters_are_ignored(server: DurableServer, query: str) -> None:
     server.make("s", b"hello")

@@ -51,6 +51,17 @@ def test_readers_at_different_places_get_what_they_lack(server: DurableServer) -
     assert (early.text, late.text) == ("one two three four", "three four")
 
 
+def test_readers_woken_together_at_different_places_are_not_mixed_up(
+    server: DurableServer,
+) -> None:
+    """One of them waits before half a character, the other asked to begin in the middle of it."""
+    euro = "€".encode()
+    server.make("s", euro[:1])
+    before, inside = server.follow("s", "-1"), server.follow("s", "now")
+    server.append("s", euro[1:])
+    assert (before.text, inside.text) == ("€", "\ufffd\ufffd")
+
+
 def test_a_slow_reader_is_left_alone_until_it_has_drained(server: DurableServer) -> None:
     server.make("s", b"0")
     follower = server.follow()
