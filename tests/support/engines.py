@@ -91,10 +91,10 @@ class EngineRunner:
             self.loop.run_until_complete(asyncio.sleep(0))
 
     def settle(self) -> None:
-        """Run until there is nothing left to commit or to pack."""
+        """Run until there is nothing left to commit or to pack, or the store has failed."""
         deadline = self.loop.time() + WAIT_S
-        engine = self.engine
-        while engine.committer.busy or (engine.packer.enabled and engine.packer.has_work):
+        commits, packer = self.engine.committer, self.engine.packer
+        while commits.busy or (packer.enabled and packer.has_work and not commits.failed):
             assert self.loop.time() < deadline, "the engine does not come to rest"
             self.turn()
         self.turn(2)

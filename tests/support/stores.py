@@ -136,7 +136,8 @@ class VolatileStore(MemoryStore):
         self._take(batch, logged=True)
 
     def write_unlogged(self, batch: Batch) -> None:
-        self._take(batch, logged=False)
+        if self.powered:  # without power nobody is there to hear of a failure
+            self._take(batch, logged=False)
 
     def _take(self, batch: Batch, *, logged: bool) -> None:
         assert isinstance(batch, MemoryBatch)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headwater.core.errors import InvalidOffset
 from headwater.core.types import START, ByteOffset, Position, SeqNum
 from headwater.wire import offsets
-from headwater.wire.offsets import Sentinel
+from headwater.wire.offsets import FromTail, Sentinel
 
 NUMBERS = st.integers(0, 10**16 - 1)
 POSITIONS = st.builds(
@@ -37,6 +37,27 @@ def test_a_token_is_short_and_needs_no_escaping_in_a_url(position: Position) -> 
 
 def test_the_start_of_every_stream_is_all_zero() -> None:
     assert offsets.render(START) == b"0000000000000000_0000000000000000"
+
+
+@given(messages=st.integers(0, 10**16 - 1))
+def test_a_reader_may_begin_some_messages_before_the_tail(messages: int) -> None:
+    assert offsets.parse_start(f"tail:{messages}") == FromTail(messages)
+
+
+@pytest.mark.parametrize("text", ["tail:", "tail:-1", "tail:+1", "tail:1\n", "tail", "Tail:1"])
+def test_other_distances_are_refused(text: str) -> None:
+    with pytest.raises(InvalidOffset):
+        offsets.parse_start(text)
+
+
+def test_a_start_may_be_a_token_or_a_sentinel_too() -> None:
+    assert offsets.parse_start(offsets.render(START).decode()) == START
+    assert offsets.parse_start("now") is Sentinel.NOW
+
+
+def test_a_distance_is_not_a_token() -> None:
+    with pytest.raises(InvalidOffset):
+        offsets.parse("tail:1")
 
 
 def test_the_sentinels_are_not_positions() -> None:

@@ -5,12 +5,15 @@ Order of the checks: closed, content type, producer, If-Match, Stream-Seq, then 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from headwater.core import jsonmode, producer
-from headwater.core.commands import Append
+from headwater.core import jsonmode, limits, producer
+from headwater.core.commands import Append, AppendRecords
 from headwater.core.errors import (
     ContentTypeMismatch,
+    InvalidRecord,
     InvalidRequest,
     PreconditionFailed,
     SequenceRegression,
@@ -59,6 +62,47 @@ def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
     if not messages:
         raise InvalidRequest("an append needs at least one message; the JSON array is empty")
     return messages
+
+
+def judge_records(state: StreamState, command: AppendRecords) -> list[bytes] | None:
+    """Return the bodies to add, one message each, or None when it is a repeat.
+
+    The rules of `judge_append`, for records that come with headers. They never close a stream, so
+    no repeat of one is welcome once it is closed.
+    """
+    if state.closed:
+        raise StreamClosed(state.tail)
+    if command.producer is not None:
+        if not producer.judge(state.producers.get(command.producer.id), command.producer):
+            return None
+        producer.check_room(state.producers, command.producer)
+    if command.expect_seq is not None and command.expect_seq != state.tail_seq:
+        raise PreconditionFailed(state.tail)
+    _check_headers(command.headers or ())
+    return _check_values(command.bodies) if state.json else command.bodies
+
+
+def _check_headers(headers: Sequence[Sequence[tuple[bytes, bytes]]]) -> None:
+    for index, pairs in enumerate(headers):
+        size = sum(2 + len(name) + len(value) for name, value in pairs)
+        if size > limits.RECORD_HEADERS_BYTES_MAX:
+            raise InvalidRecord(
+                index,
+                f"its headers are over {limits.RECORD_HEADERS_BYTES_MAX} bytes. bytes={size}",
+            )
+        if any(not name for name, _ in pairs):
+            # S2 API: a header without a name makes a command of its record.
+            raise InvalidRecord(index, "a header has no name")
+
+
+def _check_values(bodies: list[bytes]) -> list[bytes]:
+    values = []
+    for index, body in enumerate(bodies):
+        try:
+            values.append(jsonmode.check_value(body))
+        except InvalidRequest as error:
+            raise InvalidRecord(index, str(error)) from None
+    return values
 
 
 def _judge_closed(state: StreamState, command: Append) -> None:

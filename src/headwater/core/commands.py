@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.core.producer import ProducerClaim
 from headwater.core.retention import Retention
-from headwater.core.types import START, Position, StreamId, TimestampMs
+from headwater.core.types import START, Position, SeqNum, StreamId, TimestampMs
 
 
 class _Command(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
@@ -102,7 +102,25 @@ class SaveDocument(_Command, frozen=True, tag="document"):
     value: bytes | None = None
 
 
-Command = Create | Append | Delete | Touch | Expire | SaveDocument | Retain | Trim
+class AppendRecords(_Command, frozen=True, tag="append-records"):
+    """Add records as they are, each with headers of its own: all of them or none."""
+
+    bodies: list[bytes]
+    headers: list[list[tuple[bytes, bytes]]] | None = None
+    """Of each record; None when no record has any."""
+    producer: ProducerClaim | None = None
+    expect_seq: SeqNum | None = None
+    """The tail the writer believes in, by number alone."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of bodies and headers."""
+        headers = self.headers or ()
+        pairs = (pair for record in headers for pair in record)
+        return sum(map(len, self.bodies)) + sum(len(name) + len(value) for name, value in pairs)
+
+
+Command = Create | Append | Delete | Touch | Expire | SaveDocument | Retain | Trim | AppendRecords
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -87,6 +87,14 @@ class PreconditionFailed(HeadwaterError):
         self.tail = tail
 
 
+class InvalidRecord(HeadwaterError):
+    """One record of an append breaks a rule, so none of them was added."""
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"record {index} is refused, and so is the append: {problem}")
+        self.index = index
+
+
 class ContentTypeMismatch(HeadwaterError):
     """The append's content type is not the stream's."""
 

@@ -28,6 +28,20 @@ def media_type(content_type: str) -> str:
     return content_type.split(";", 1)[0].strip().lower()
 
 
+def check_value(text: bytes) -> bytes:
+    """Return `text`, which must be exactly one JSON value, without the space around it.
+
+    An array is one value here. Raises InvalidRequest.
+    """
+    try:
+        text.decode()
+        stripped = text.strip(_WHITESPACE)
+        _ONE.decode(stripped)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the body is not one JSON value: {error}") from None
+    return stripped
+
+
 def flatten(body: bytes) -> list[bytes]:
     """Return the messages of `body`; an empty list for `[]`. Raises InvalidRequest."""
     try:

@@ -19,6 +19,7 @@ ALLOWED_HEADERS = (
     b"If-None-Match",
     b"Last-Event-ID",
     b"Prefer",
+    b"Stream-Append",
     b"Stream-Seq",
     b"Stream-TTL",
     b"Stream-TTL-Anchor",

@@ -217,8 +217,7 @@ class Committer:
         for answer, outcome in outcomes:
             _answer(answer, outcome)
         self._call_after()
-        if changed:
-            self._on_settled(changed)
+        self._on_settled(changed)
         self._maybe_closed()
 
     def _call_after(self) -> None:

@@ -329,8 +329,11 @@ class Engine:
         for stream in changed:
             if stream.followers:
                 _wake(stream)
-        for observer in self.observers:
-            observer(changed)
+        for observer in self.observers if changed else ():
+            try:
+                observer(changed)
+            except Exception:
+                log.exception("an observer failed; the others go on")
         if self.packer.has_work and not self.committer.busy:
             self.loop.call_soon(self._pack_idle)
 

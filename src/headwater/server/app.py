@@ -15,11 +15,14 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 
-from headwater.core.names import NameRules
+from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
+from headwater.core.webhook_urls import WebhookPolicy
 from headwater.dialects.common import base_url, error_response, preflight
-from headwater.dialects.durable.routes import DurableDialect, DurableOptions
+from headwater.dialects.durable.routes import ROOT, DurableDialect, DurableOptions
+from headwater.dialects.durable.subscriptions import route as route_subscriptions
 from headwater.engine.clock import Clock, SystemClock
 from headwater.engine.engine import Engine
+from headwater.engine.subscriptions import Subscriptions
 from headwater.server.cors import OriginPolicy
 from headwater.server.data import free_bytes_of, open_store
 from headwater.server.forwarded import TrustedProxies
@@ -42,7 +45,7 @@ from headwater.server.serving import ServerLimits
 from headwater.server.settings import Settings
 from headwater.server.traffic import Traffic
 from headwater.storage.store import Store
-from headwater.wire.http import Request, Response, Route
+from headwater.wire.http import Answer, Request, Response, Route
 
 log = logging.getLogger("headwater.server")
 
@@ -150,6 +153,7 @@ class Server:
         self._traffic = Traffic()
         self._listeners: list[asyncio.Server] = []
         self._on_drain: list[Callable[[], None]] = []
+        self._on_close: list[Callable[[], None]] = []
         self._closed: bool | None = None
 
     @property
@@ -228,6 +232,7 @@ class Server:
         An API with readers that wait (long-polls) adds to `_on_drain` what ends their wait.
         """
         settings = self.settings
+        origin_of = partial(base_url, public_url=settings.public_url)
         durable = DurableDialect(
             engine,
             DurableOptions(
@@ -240,10 +245,32 @@ class Server:
                 read_only=settings.read_only,
                 names=NameRules(settings.names),
             ),
-            origin_of=partial(base_url, public_url=settings.public_url),
+            origin_of=origin_of,
+            subscriptions=None if settings.read_only else self._subscriptions(engine, origin_of),
         )
         app.mount("/v1/stream/", durable.begin)
         self._on_drain.append(durable.end_waits)
+
+    def _subscriptions(
+        self, engine: Engine, origin_of: Callable[[Request], str]
+    ) -> Callable[[Request, str], Answer]:
+        """What answers `__ds/…`. Not on a read-only server: subscriptions write by themselves."""
+        hosts = tuple(filter(None, self.settings.webhook_hosts.split(",")))
+        policy = WebhookPolicy(self.settings.allow_local_webhooks, hosts)
+        subscriptions = Subscriptions(engine, policy)
+        subscriptions.start()
+        self._on_close.append(subscriptions.close)
+
+        def answer(request: Request, tail: str) -> Answer:
+            return route_subscriptions(
+                subscriptions,
+                bucket=DURABLE_STREAMS_BUCKET,
+                root_url=origin_of(request) + ROOT,
+                request=request,
+                tail=tail,
+            )
+
+        return answer
 
     def _accept(self) -> asyncio.Protocol:
         assert self._http is not None
@@ -266,6 +293,8 @@ class Server:
         self._listeners.clear()
         if self._http is not None:
             await self._end_connections(self._http, grace_s)
+        while self._on_close:
+            self._on_close.pop()()
         if self._closed is None and self._engine is not None:
             self._closed = await self._close_engine(self._engine, grace_s)
         return self._closed is not False

@@ -106,15 +106,19 @@ def _number(value: bytes, field: str) -> int:
     raise InvalidRequest(f"{field} is a whole number from 0 to 2^53-1")
 
 
-def matches_etag(if_none_match: bytes, etag: bytes) -> bool:
-    """Weak comparison against a list of tags, or `*`. RFC 9110 §13.1.2.
+def matching_etag(if_none_match: bytes, etag: bytes) -> bytes | None:
+    """The tag of a list, or `*`, that fits `etag` by weak comparison. RFC 9110 §13.1.2.
 
-    The tag of a compressed answer counts as that of the plain one: it is the same range.
+    The tag of a compressed answer counts as that of the plain one, since it is the same range,
+    and is returned as it is: a 304 must name what the client has.
     """
     if if_none_match.strip() == b"*":
-        return True
-    tags = (tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b","))
-    return any(_ENCODED_TAG.sub(b'"', tag) == etag for tag in tags)
+        return etag
+    for part in if_none_match.split(b","):
+        tag = part.strip().removeprefix(b"W/")
+        if _ENCODED_TAG.sub(b'"', tag) == etag:
+            return tag
+    return None
 
 
 def _title(name: bytes) -> str:

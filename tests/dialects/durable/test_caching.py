@@ -49,6 +49,18 @@ def test_a_known_tag_is_not_sent_again(server: DurableServer, form: str) -> None
     assert reply.headers == full.headers
 
 
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_304_names_the_representation_that_the_client_has(
+    server: DurableServer, coding: str
+) -> None:
+    server.make("s", b"hello " * 1000)
+    full = server.get("s", "-1", accept_encoding=coding)
+    assert full.headers["content-encoding"] == coding
+    again = server.get("s", "-1", accept_encoding=coding, if_none_match=full.etag)
+    assert (again.status, again.etag) == (304, full.etag)
+    assert server.get("s").etag != full.etag
+
+
 @pytest.mark.parametrize("form", ['"x"', "", "hello", '"x", "y"'])
 def test_an_unknown_tag_gets_the_data(server: DurableServer, form: str) -> None:
     server.make("s", b"hello")

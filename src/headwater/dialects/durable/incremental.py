@@ -36,7 +36,7 @@ from headwater.core.types import BatchSeq, Position
 from headwater.dialects.common import SECURITY_HEADERS, error_response
 from headwater.dialects.durable import requests, responses
 from headwater.dialects.durable.errors import render_error
-from headwater.dialects.durable.pieces import Chunks, JsonLines, Lines, Piece, PieceTooLong, Pieces
+from headwater.dialects.durable.pieces import Chunks, JsonLines, Lines, Piece, Pieces, PieceTooLong
 from headwater.engine.engine import Engine
 from headwater.engine.shard import Stream
 from headwater.wire import headers
@@ -118,7 +118,6 @@ class IncrementalAppend:
         "_name",
         "_paused",
         "_pieces",
-        "_pumping",
         "_refusal",
         "_request",
         "_stream",
@@ -146,10 +145,10 @@ class IncrementalAppend:
         self._submitted = 0
         """Commands given to the engine: the producer's sequence counts them."""
         self._flights: deque[tuple[int, int]] = deque()
-        """Pieces and bytes of each command without an answer, oldest first."""
+        """Lines or chunks, and bytes, of each command without an answer, oldest first."""
         self._flying_bytes = 0
         self._accepted = 0
-        """Pieces known to be in the stream, repeats included."""
+        """Lines or chunks known to be in the stream, repeats included."""
         self._added = False
         self._last: Appended | None = None
 
@@ -159,7 +158,6 @@ class IncrementalAppend:
         self._ended = False
         self._close_due = False
         self._paused = False
-        self._pumping = False
 
         appends.open.add(self)
         reader = request.body_reader
@@ -189,9 +187,8 @@ class IncrementalAppend:
 
     def _begin(self, found: Stream | Exception) -> None:
         """The stream is known: refuse what cannot work, before any of the body is read."""
-        if self._ended:
-            self._pump()
-            return
+        if self._ended or self._failure is not None:
+            return  # the client, or the server, did not wait
         try:
             if isinstance(found, Exception):
                 raise found
@@ -213,7 +210,7 @@ class IncrementalAppend:
     # -- the body
 
     def _receive(self, data: bytes) -> None:
-        if self._failure is None and self._refusal is None:
+        if not self._stopped:
             self._pieces.feed(data)
             self._pump()
 
@@ -234,26 +231,22 @@ class IncrementalAppend:
 
     def _pump(self) -> None:
         """Submit what there is room for, then wait for acknowledgements, for more, or answer."""
-        if self._pumping:
-            return
-        self._pumping = True
         try:
             self._submit_pieces()
         except (HeadwaterError, PieceTooLong) as error:
             self._failure = error
-        finally:
-            self._pumping = False
-        if self._refusal is not None or self._failure is not None:
-            if not self._flights:
-                self._finish()
-        elif self._ended and not self._pieces.ready and not self._close_due:
-            if not self._flights:
-                self._finish()
-        else:
+        drained = self._ended and not self._pieces.ready and not self._close_due
+        if not self._stopped and not drained:
             self._steer()
+        elif not self._flights:
+            self._finish()
+
+    @property
+    def _stopped(self) -> bool:
+        return self._refusal is not None or self._failure is not None
 
     def _submit_pieces(self) -> None:
-        while self._refusal is None and self._failure is None and self._has_room():
+        while not self._stopped and self._has_room():
             piece = self._pieces.take()
             if piece is not None:
                 self._submit(piece)
@@ -291,7 +284,7 @@ class IncrementalAppend:
         )
         self._submitted += 1
         if not pending.done:
-            self._flights.append((piece.count, len(piece.body)))
+            self._flights.append((piece.parts, len(piece.body)))
             self._flying_bytes += len(piece.body)
             pending.deliver(self._acknowledged)
         else:
@@ -308,10 +301,10 @@ class IncrementalAppend:
 
     def _acknowledged(self, outcome: Appended | Exception) -> None:
         """The oldest command in flight is settled: answers come in the order of submission."""
-        count, size = self._flights.popleft()
+        parts, size = self._flights.popleft()
         self._flying_bytes -= size
         if isinstance(outcome, Appended):
-            self._accepted += count
+            self._accepted += parts
             self._added = self._added or outcome.added
             self._last = outcome
         else:
@@ -369,9 +362,9 @@ class IncrementalAppend:
 def choose_pieces(stream: Stream, claims: Claims, piece_bytes_max: int) -> Pieces:
     """How this body is cut. Raises what an append to this stream would be refused with."""
     state = stream.state
-    if stream.tail_closed:
-        if claims.producer is None or not led_to_close(state, claims.producer):
-            raise StreamClosed(stream.tail)
+    repeats = claims.producer is not None and led_to_close(state, claims.producer)
+    if stream.tail_closed and not repeats:
+        raise StreamClosed(stream.tail)
     received = jsonmode.media_type(claims.content_type)
     expected = jsonmode.media_type(state.content_type)
     if received != expected and not (state.json and received == NDJSON_MEDIA_TYPE):

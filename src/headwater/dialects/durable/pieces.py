@@ -27,10 +27,10 @@ class PieceTooLong(Exception):
 
 
 class Piece(NamedTuple):
-    """One append: its body, and how many lines or chunks it stands for."""
+    """One append: its body, and the number of lines or chunks in it."""
 
     body: bytes
-    count: int
+    parts: int
 
 
 class Pieces(Protocol):
@@ -119,15 +119,15 @@ class _Buffer:
                 self._found = len(rest)
         return self._found
 
-    def _cut(self, *, at_least: int = 0) -> bytes | None:
-        """The next line; or as many lines as fit `at_least` bytes, if that is more than one."""
+    def _cut(self, *, up_to: int = 0) -> bytes | None:
+        """The next line; or as many lines as fit into `up_to` bytes, if that is more than one."""
         end = self._find()
         if (end or len(self._rest)) > self._bytes_max:
             raise PieceTooLong(self._bytes_max)
         if not end:
             return None
-        if end < at_least:
-            end = max(end, self._rest.rfind(b"\n", end, at_least) + 1)
+        if end < up_to:
+            end = max(end, self._rest.rfind(b"\n", end, up_to) + 1)
         line = bytes(self._rest[:end])
         del self._rest[:end]  # cheap: a bytearray only moves its start
         self._found = self._searched = 0
@@ -166,7 +166,7 @@ class JsonLines(_Buffer):
     def take(self) -> Piece | None:
         if self._invalid is not None:
             raise self._invalid
-        while (block := self._cut(at_least=self._group_bytes)) is not None:
+        while (block := self._cut(up_to=self._group_bytes)) is not None:
             lines = [line for part in block.split(b"\n") if (line := part.strip(_WHITESPACE))]
             if lines:
                 return self._checked(lines)
@@ -193,7 +193,8 @@ class JsonLines(_Buffer):
             try:
                 if jsonmode.flatten(b"[%b]" % line) == [line]:
                     continue
-                reason = "one JSON value is expected on each line"
+                jsonmode.flatten(line)  # says what is wrong with it
+                reason = "each line is one JSON value"
             except InvalidRequest as error:
                 reason = str(error)
             self._invalid = InvalidRequest(f"{reason}. line={self._taken + number + 1}")

@@ -119,15 +119,18 @@ def render_slice(
         next_offset(found.end),
         (b"cache-control", cache_control),
     ]
+    known = None
     if tag is not None:
-        result.append((b"etag", tag))
+        if if_none_match is not None:
+            known = headers.matching_etag(if_none_match, tag)
+        result.append((b"etag", known or tag))
     if found.at_tail:
         result.append(UP_TO_DATE)
     if found.closed:
         result.append(CLOSED)
     if cursor is not None:
         result.append((b"stream-cursor", b"%d" % cursor))
-    if tag is not None and if_none_match is not None and headers.matches_etag(if_none_match, tag):
+    if known is not None:
         return Response(304, result, base=SECURITY_HEADERS)
     return Response(200, result, found.body(), base=SECURITY_HEADERS)
 

@@ -19,6 +19,7 @@ from headwater.dialects.common import SECURITY_HEADERS, error_response, prefligh
 from headwater.dialects.compression import Compressor
 from headwater.dialects.durable import requests, responses
 from headwater.dialects.durable.errors import render_error
+from headwater.dialects.durable.incremental import IncrementalAppends
 from headwater.dialects.durable.live import LongPoll, SseFeed, SseFollower, is_text
 from headwater.dialects.durable.requests import ReadQuery
 from headwater.engine.engine import Engine
@@ -30,6 +31,8 @@ from headwater.wire.offsets import Sentinel, Start
 ROOT = "/v1/stream"
 METHODS = "GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
 READ_METHODS = "GET, HEAD, OPTIONS"
+ENDLESS_BYTES = 2**62
+"""An incremental append may go on for as long as it likes; its lines are bounded instead."""
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -67,7 +70,7 @@ class DurableDialect:
         subscriptions: Callable[[Request, str], Answer] | None = None,
     ) -> None:
         """`origin_of` gives the scheme and host a client reached us by; `subscriptions` answers
-        what is under `__ds/`."""
+        what is under `__ds/`, except on a read-only server."""
         self.engine = engine
         self.options = options
         self._origin_of = origin_of
@@ -89,6 +92,14 @@ class DurableDialect:
             method: Route(self._guarded(handle), body_bytes_max=options.body_bytes_max)
             for method, handle in {**writes, "GET": self.read, "HEAD": self.head}.items()
         }
+        self._incremental = IncrementalAppends(engine, piece_bytes_max=options.body_bytes_max)
+        self._incremental_route = self._routes["POST"]
+        if not options.read_only:
+            self._incremental_route = Route(
+                self._guarded(self.append_incrementally),
+                body_bytes_max=ENDLESS_BYTES,
+                streams_body=True,
+            )
         self._reserved = Route(self._guarded(self.reserved), body_bytes_max=MIB)
         self._methods = READ_METHODS if options.read_only else METHODS
         self._preflight = Route(lambda _: preflight(self._methods), body_bytes_max=MIB)
@@ -100,6 +111,8 @@ class DurableDialect:
         if request.path.startswith("/v1/stream/__ds/"):
             return self._reserved
         route = self._routes.get(request.method)
+        if b"stream-append" in request.headers and request.method == "POST":
+            return self._incremental_route
         if route is None:
             allow = (b"allow", self._methods.encode())
             message = f"a stream takes {self._methods}"
@@ -158,6 +171,10 @@ class DurableDialect:
         )
         return self.engine.append(command).then(responses.render_appended)
 
+    def append_incrementally(self, request: Request) -> Answer:
+        """POST {stream} with `Stream-Append: incremental`: the body is appended as it arrives."""
+        return self._incremental.append(request, DURABLE_STREAMS_BUCKET, self._name(request))
+
     def delete(self, request: Request) -> Answer:
         """DELETE {stream}. PROTOCOL §5.4."""
         command = requests.parse_delete(
@@ -175,7 +192,7 @@ class DurableDialect:
     def reserved(self, request: Request) -> Answer:
         """{root}/__ds/…: subscriptions. PROTOCOL §6."""
         if self._subscriptions is None:
-            raise InvalidRequest("subscriptions are not enabled on this server")
+            raise ReadOnly()
         return self._subscriptions(request, request.path[len(ROOT) + len("/__ds/") :])
 
     # -- reads
@@ -286,9 +303,10 @@ class DurableDialect:
         return poll.answer
 
     def end_waits(self) -> None:
-        """The server stops: long-polls are answered now, so that their clients come back."""
+        """The server stops: what waits is answered now, so that its clients come back."""
         for poll in tuple(self._waiting):
             poll.time_out()
+        self._incremental.stop()
 
     def _sse(self, stream: Stream, position: Position, query: ReadQuery) -> Response:
         """live=sse."""
