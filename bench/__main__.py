@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,9 +34,9 @@ SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
 def main() -> int:
     arguments = _parse()
     try:
-        version = tools.install_peer()
         tools.find_wrk()
         tools.find_node()
+        version = tools.install_peer()
     except tools.Missing as missing:
         print(f"bench: {missing}", file=sys.stderr)
         return 2
@@ -46,7 +47,7 @@ def main() -> int:
     if about["filesystem"] == "tmpfs":
         say(f"{folder} is in memory, where a sync costs nothing: choose a disk with --folder")
     try:
-        rows = _run(arguments, quick(folder) if arguments.quick else Plan(folder))
+        rows, failed = _run(arguments, quick(folder) if arguments.quick else Plan(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     say("\n" + report.render_table(rows))
@@ -55,18 +56,27 @@ def main() -> int:
             say(f"{row.scenario}: {row.note}")
     if arguments.json is not None:
         report.save(arguments.json, rows, about)
-    return 0
+    if failed:
+        say(f"went wrong: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
-def _run(arguments: argparse.Namespace, plan: Plan) -> list[Row]:
+def _run(arguments: argparse.Namespace, plan: Plan) -> tuple[list[Row], list[str]]:
+    """The rows of the table, and the scenarios that could not be measured."""
     rows: list[Row] = []
+    failed: list[str] = []
     for name in arguments.only or SCENARIOS:
         scenario = SCENARIOS[name]
         say(f"{name}: {(scenario.__doc__ or '').splitlines()[0]}")
         started = time.perf_counter()
-        rows += scenario(plan)
+        try:
+            rows += scenario(plan)
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            say(f"  went wrong: {error}")
+            failed.append(name)
+        shutil.rmtree(plan.folder / name, ignore_errors=True)
         say(f"  {time.perf_counter() - started:.0f} s")
-    return rows
+    return rows, failed
 
 
 def _parse() -> argparse.Namespace:

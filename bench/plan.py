@@ -42,7 +42,7 @@ def quick(folder: Path) -> Plan:
     return Plan(
         folder,
         rounds=2,
-        seconds=2,
+        seconds=1,
         warmup_seconds=1,
         idle_followers=1000,
         streams=20_000,

@@ -51,6 +51,8 @@ class Row:
     ours: float
     peer: float | None = None
     cpu_us: float | None = None
+    """Our server's CPU per append, delivery, megabyte: whatever `measure` counts."""
+    peer_cpu_us: float | None = None
     target: Target | None = None
     ours_samples: Sequence[float] = ()
     peer_samples: Sequence[float] = ()
@@ -72,6 +74,7 @@ def compare(
     peer: Sequence[float] = (),
     *,
     cpu_us: Sequence[float] = (),
+    peer_cpu_us: Sequence[float] = (),
     target: Target | None = None,
     note: str = "",
 ) -> Row:
@@ -82,6 +85,7 @@ def compare(
         statistics.median(ours),
         statistics.median(peer) if peer else None,
         statistics.median(cpu_us) if cpu_us else None,
+        statistics.median(peer_cpu_us) if peer_cpu_us else None,
         target,
         tuple(ours),
         tuple(peer),
@@ -95,7 +99,18 @@ def say(message: str) -> None:
 
 def render_table(rows: Sequence[Row]) -> str:
     """The table, for a terminal; its lines are also valid Markdown."""
-    head = ("scenario", "measure", "ours", "peer", "ratio", "CPU us/op", "target", "met", "range")
+    head = (
+        "scenario",
+        "measure",
+        "ours",
+        "peer",
+        "ratio",
+        "our CPU us",
+        "peer CPU us",
+        "target",
+        "met",
+        "range",
+    )
     lines = [head, *(_cells(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = tuple("-" * width for width in widths)
@@ -115,6 +130,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         show(row.peer),
         show(row.ratio),
         show(row.cpu_us),
+        show(row.peer_cpu_us),
         row.target.text if row.target else "",
         met,
         _range(row),

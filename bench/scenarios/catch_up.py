@@ -85,6 +85,7 @@ def _against_peer(
         found = alternate(
             plan, (mine, theirs), lambda server: _read(server, PATH, plan.seconds), _show
         )
+        our_mib, peer_mib = (server.rss_bytes() / MIB for server in (mine, theirs))
     our_passes, peer_passes = found
     return [
         compare(
@@ -93,6 +94,7 @@ def _against_peer(
             [each.rate for each in our_passes],
             [each.rate for each in peer_passes],
             cpu_us=[each.cpu_us for each in our_passes],
+            peer_cpu_us=[each.cpu_us for each in peer_passes],
             target=ratio_at_least(least),
         ),
         compare(
@@ -102,6 +104,7 @@ def _against_peer(
             [each.first_byte_s * 1e3 for each in peer_passes],
             target=ratio_at_most(0.1),
         ),
+        Row(name, "server MiB after", our_mib, peer_mib),
     ]
 
 

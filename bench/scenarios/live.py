@@ -61,6 +61,7 @@ def fanout(plan: Plan) -> list[Row]:
             [each.rate for each in ours_found],
             [each.rate for each in peer_found],
             cpu_us=[each.cpu_us for each in ours_found],
+            peer_cpu_us=[each.cpu_us for each in peer_found],
             target=ratio_at_least(3),
             note="bound by the followers' process" if bound else "",
         )

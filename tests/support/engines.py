@@ -216,7 +216,7 @@ def body(found: Slice) -> bytes:
 def small_sizes(
     *,
     record_bytes: int = 16,
-    run_bytes: int = 48,
+    run_bytes: int = 96,
     chunk_bytes: int = 256,
     runs_min: int = 3,
     step_bytes: int = 64,

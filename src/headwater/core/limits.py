@@ -8,8 +8,8 @@ MIB = 1024 * KIB
 RECORD_BODY_BYTES_MAX = MIB - 64 * KIB
 """A longer message becomes several records, so that each still fits an S2 record of 1 MiB."""
 
-RECORD_HEADERS_BYTES_MAX = 64 * KIB
-"""Names and values of one record's headers, and two bytes for each: what such a record has left."""
+RECORD_HEADERS_BYTES_MAX = 64 * KIB - 8
+"""Names and values of a record's headers, and two bytes for each: what such a record has left."""
 
 APPEND_RECORDS_MAX = 250_000
 """Records in one append. It is applied in one go, so this bounds how long the others wait."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from headwater.core.commands import Append, Command, Create
+from headwater.core.commands import Append, AppendRecords, Command, Create
 from headwater.core.errors import HeadwaterError, Overloaded, StorageFailed
 from headwater.core.limits import MIB
 from headwater.core.pending import Pending
@@ -30,6 +30,8 @@ COMMIT_COMMANDS_MAX = 1024
 COMMIT_BYTES_MAX = 4 * MIB
 COMMAND_BYTES = 256
 """What a command in the queue costs besides its body."""
+RECORD_BYTES = 64
+"""What each record of an append of records costs besides its body and headers."""
 BUSY_RETRY_S = 0.005
 
 Ticket = tuple[Command, "Pending[Any]", int]
@@ -105,6 +107,11 @@ class Committer:
         self._syncer = _Syncer(shard.store, loop, self._synced) if shard.store.durable else None
 
     @property
+    def committing(self) -> bool:
+        """Commands have been applied whose effects are not durable yet."""
+        return self._running is not None
+
+    @property
     def busy(self) -> bool:
         return self._running is not None or bool(self._queue)
 
@@ -126,6 +133,8 @@ class Committer:
         size = COMMAND_BYTES
         if isinstance(command, (Append, Create)):
             size += len(command.body)
+        elif isinstance(command, AppendRecords):
+            size += command.size + RECORD_BYTES * len(command.bodies)
         if self._closing is not None or self._queue_bytes + size > self._queue_bytes_max:
             answer.fail(Overloaded("the server cannot take more writes just now; retry shortly"))
             return answer

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from headwater.core.append import Appended
 from headwater.core.commands import (
     Append,
+    AppendRecords,
     Command,
     Create,
     Delete,
@@ -76,6 +77,7 @@ class Engine:
         self.observers: list[Observer] = []
         self.followers = 0
         self._touching: set[str] = set()
+        self._looks: list[Callable[[], None]] = []
         self._bucket_retention: dict[str, Retention] = {}
         for bucket, stored in self.shard.documents(BUCKET_RETENTION):
             retention = parse_retention(stored.decode())
@@ -120,7 +122,7 @@ class Engine:
             self._keep_alive(command.fork.bucket, command.fork.name, command.at_ms)
         return self.committer.submit(command)
 
-    def append(self, command: Append) -> Pending[Appended]:
+    def append(self, command: Append | AppendRecords) -> Pending[Appended]:
         """Durable when it resolves."""
         if self.sweeper.disk_low:
             return _failed(DiskFull())
@@ -241,6 +243,31 @@ class Engine:
         self.committer.after_commit(again)
         return answer
 
+    def at_rest(self, look: Callable[[], T]) -> T | Pending[T]:
+        """Call `look` at a moment when all that was applied is durable, so that nothing else shows.
+
+        That is now, or as the commit under way ends and before the next begins: it must be short.
+        Raises StorageFailed when that commit can no longer become durable.
+        """
+        if self.committer.failed:
+            raise StorageFailed()
+        if not self.committer.committing:
+            return look()
+        answer: Pending[T] = Pending()
+        outcome: Any = StorageFailed()
+
+        def attempt() -> None:
+            nonlocal outcome
+            try:
+                outcome = look()
+            except Exception as error:
+                outcome = error
+
+        # Looked at before the next commit begins, answered after: what follows takes longer.
+        self._looks.append(attempt)
+        self.committer.after_commit(lambda: _complete(answer, outcome))
+        return answer
+
     def open(self, bucket: str, name: str) -> Stream:
         """The stream for reading. Raises StreamNotFound or StreamGone."""
         if self.committer.failed:
@@ -324,6 +351,10 @@ class Engine:
                 consider(stream)
             if stream.state.retention is not None:
                 self.retainer.note(stream)
+        if self._looks:
+            looks, self._looks = self._looks, []
+            for attempt in looks:
+                attempt()
 
     def _settled(self, changed: list[Stream]) -> None:
         for stream in changed:

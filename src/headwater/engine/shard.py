@@ -8,13 +8,15 @@ and after the sync `settle`, which is when readers may see the effects.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 from headwater.core import append, jsonmode, lifecycle, records
 from headwater.core.append import Appended
 from headwater.core.commands import (
     Append,
+    AppendRecords,
     Command,
     Create,
     Delete,
@@ -31,7 +33,7 @@ from headwater.core.stream import StreamState, WriterChanges, decode_state, enco
 from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
 from headwater.engine.forks import find_fork_point
 from headwater.storage import keys
-from headwater.storage.runs import Run, RunBuilder
+from headwater.storage.runs import RecordHeaders, Run, RunBuilder
 from headwater.storage.store import Batch, Store
 
 RUN_BYTES_MAX = 512 * KIB
@@ -39,7 +41,7 @@ RUN_BYTES_MAX = 512 * KIB
 DROPPED_KEYS_MAX = 512
 """More runs than this are dropped as a range: cheaper to write, dearer for later reads."""
 RUN_OVERHEAD_BYTES = 64
-"""About what a small run costs besides its bodies."""
+"""About what a small run costs besides its columns."""
 
 Outcome = Created | Appended | None
 
@@ -128,6 +130,7 @@ class Shard:
             SaveDocument: self._save_document,
             Retain: self._retain,
             Trim: self._trim,
+            AppendRecords: self._append_records,
         }
 
     # -- finding streams
@@ -147,8 +150,23 @@ class Shard:
     def load(self, stream_id: StreamId) -> Stream | None:
         """The stream with that id, from memory or from its checkpoint and the runs after it."""
         stream = self._by_id.get(stream_id)
-        if stream is not None:
-            return stream
+        if stream is None:
+            stream = self._restore(stream_id)
+            if stream is not None:
+                self._remember(stream)
+        return stream
+
+    def peek(self, stream_id: StreamId) -> Stream | None:
+        """The same for a look at many streams: those that are not in memory stay out of it.
+
+        What it returns must not be kept: it learns nothing of later commands. A stream that the
+        commit under way removes is still there.
+        """
+        if stream_id in self._purged_ids:
+            return next((s for s in self._removed if s.state.id == stream_id), None)
+        return self._by_id.get(stream_id) or self._restore(stream_id)
+
+    def _restore(self, stream_id: StreamId) -> Stream | None:
         stored = self.store.get(keys.state(stream_id))
         if stored is None or stream_id in self._purged_ids:
             return None
@@ -166,7 +184,6 @@ class Shard:
         stream.run_bytes = sum(size for _, size in runs)
         stream.checkpoint_bytes = len(stored)
         stream.accessed_at_ms = _credited_access_ms(state)
-        self._remember(stream)
         return stream
 
     def _remember(self, stream: Stream) -> None:
@@ -216,6 +233,24 @@ class Shard:
             raise Corruption(f"a record is missing. stream_id={owner} seq={seq}")
         return run
 
+    def read_runs(self, owner: StreamId, seq: SeqNum, end: SeqNum, size_max: int) -> list[Run]:
+        """The durable runs with the records from `seq` on: up to `end`, or about `size_max` bytes.
+
+        One walk over the store instead of a search for each run.
+        """
+        found: list[Run] = []
+        size = 0
+        for key, value in self.store.scan(keys.run(owner, seq), keys.run(owner, end)):
+            first = keys.split_run(key)[1]
+            if first != (found[-1].end if found else seq):
+                break
+            found.append(Run(first, value))
+            size += len(value)
+            if size >= size_max:
+                break
+        # Not the first record of a run, or not any more: packing joins runs.
+        return found or [self.read_run(owner, seq)]
+
     # -- applying commands
 
     def apply(self, command: Command) -> Outcome:
@@ -250,6 +285,24 @@ class Shard:
             )
         return append.acknowledge(state, command.producer, repeat=False, added=bool(messages))
 
+    def _append_records(self, command: AppendRecords) -> Appended:
+        stream = self._live(command)
+        state, claim = stream.state, command.producer
+        bodies = append.judge_records(state, command)
+        if bodies is None:
+            return append.acknowledge(state, claim, repeat=True, added=False)
+        self._mark(stream)
+        self.appends_total += 1
+        self.append_bytes_total += sum(map(len, bodies))
+        self._stage(stream, bodies, command.at_ms, command.headers)
+        state.touch(command.at_ms)
+        if claim is not None:
+            changes = _changes_of(stream.builders[-1])
+            append.note_writer(
+                state, changes, command.at_ms, claim=claim, stream_seq=None, close=False
+            )
+        return append.acknowledge(state, claim, repeat=False, added=True)
+
     def _live(self, command: Command) -> Stream:
         stream = self.find(command.bucket, command.name)
         if stream is None:
@@ -266,23 +319,29 @@ class Shard:
             stream.touched_in_commit = True
             self._touched.append(stream)
 
-    def _stage(self, stream: Stream, messages: list[bytes], at_ms: TimestampMs) -> None:
-        """Add messages to the run that the commit will write."""
+    def _stage(
+        self,
+        stream: Stream,
+        messages: list[bytes],
+        at_ms: TimestampMs,
+        headers: Iterable[RecordHeaders] | None = None,
+    ) -> None:
+        """Add messages to the run that the commit will write, each with its headers if any."""
         state = stream.state
         time_ms = max(at_ms, state.last_time_ms)
         builder = stream.builders[-1] if stream.builders else self._open_run(stream)
         flags = records.APPEND_START
-        for message in messages:
-            if builder.body_bytes >= RUN_BYTES_MAX:
+        for message, own in zip(messages, headers or repeat(None)):  # noqa: B905 (no end)
+            if builder.stored_bytes >= RUN_BYTES_MAX:
                 builder = self._open_run(stream)
             if len(message) <= RECORD_BODY_BYTES_MAX:
-                builder.add(message, flags, time_ms)
+                builder.add(message, flags, time_ms, own)
                 state.tail_seq = SeqNum(state.tail_seq + 1)
             else:
                 parts = records.split_message(message)
                 for part in parts[:-1]:
-                    builder.add(part, flags | records.CONTINUES, time_ms)
-                    flags = 0
+                    builder.add(part, flags | records.CONTINUES, time_ms, own)
+                    flags, own = 0, None
                 builder.add(parts[-1], 0, time_ms)
                 state.tail_seq = SeqNum(state.tail_seq + len(parts))
             flags = 0
@@ -484,7 +543,7 @@ class Shard:
             for builder in stream.builders:
                 # A checkpoint of the same commit covers the run: nothing to replay, but still
                 # something to pack.
-                size = builder.body_bytes + RUN_OVERHEAD_BYTES
+                size = builder.stored_bytes + RUN_OVERHEAD_BYTES
                 stream.runs.append((builder.first, size))
                 stream.run_bytes += size
             stream.builders = []

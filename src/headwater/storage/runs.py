@@ -46,6 +46,9 @@ COMMANDS = 4
 HEADERS = 8
 CHANGES = 16
 
+RECORD_BYTES = 13
+"""Of the columns, for each record: its time, its length and its flags."""
+
 _HEAD = struct.Struct("<BBHIQQII")
 _ONE = struct.Struct("<BBHIQQIIQIB")
 _CRC = struct.Struct("<I")
@@ -76,6 +79,7 @@ class RunBuilder:
         "changes",
         "first",
         "messages_before",
+        "stored_bytes",
     )
 
     def __init__(
@@ -86,11 +90,13 @@ class RunBuilder:
         self.messages_before: int = messages_before
         self.changes: WriterChanges | None = None
         self.body_bytes = 0
+        self.stored_bytes = 0
+        """How long the columns are so far."""
         self._bits = JSON if json else 0
         self._times: list[int] = []
         self._lengths: list[int] = []
         self._flags = bytearray()
-        self._headers = b""
+        self._headers = bytearray()
         self._bodies: list[bytes] = []
 
     @property
@@ -104,17 +110,21 @@ class RunBuilder:
         if headers:
             flags |= HAS_HEADERS
             self._bits |= HEADERS
-            self._headers += _encode_headers(headers)
+            encoded = _encode_headers(headers)
+            self._headers += encoded
+            self.stored_bytes += len(encoded)
         self._times.append(time_ms)
         self._lengths.append(len(body))
         self._flags.append(flags)
         self._bodies.append(body)
         self.body_bytes += len(body)
+        self.stored_bytes += len(body) + RECORD_BYTES
         if flags & (CONTINUES | COMMAND):
             self._bits |= PARTS if flags & CONTINUES else COMMANDS
         elif self._bits & JSON:
             self._bodies.append(b",")
             self.body_bytes += 1
+            self.stored_bytes += 1
 
     def encode(self) -> bytes:
         count = len(self._lengths)
@@ -163,7 +173,7 @@ def _assemble(
     times: bytes,
     lengths: bytes,
     flags: bytes,
-    headers: bytes,
+    headers: bytes | bytearray,
     bodies: Sequence[bytes | memoryview],
     body_bytes: int,
     changes: bytes,
@@ -211,7 +221,7 @@ class Run:
         self.body_bytes: int = body_bytes
         self.changes_bytes: int = changes_bytes
         self.bodies_at = len(data) - _CRC.size - changes_bytes - body_bytes
-        if self.bodies_at < _HEAD.size + 13 * count:
+        if self.bodies_at < _HEAD.size + RECORD_BYTES * count:
             raise Corruption(f"a run's columns do not fit its length. first_seq={first}")
         self._data = data
         self._lengths: array[int] | None = None
@@ -322,7 +332,7 @@ class Run:
         """The headers of every record, empty where it has none."""
         if not self.bits & HEADERS:
             return [()] * self.count
-        at = _HEAD.size + 13 * self.count
+        at = _HEAD.size + RECORD_BYTES * self.count
         found: list[RecordHeaders] = []
         for flag in self.flags:
             if flag & HAS_HEADERS:

@@ -7,12 +7,15 @@ test_names.py, sources made again under their forks in test_forks.py.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.core.pending import Pending
-from tests.support.durable import JSON, TEXT, DurableServer, Headers, Reply, token
+from headwater.storage.rocks import RocksStore
+from tests.support.clock import FakeClock
+from tests.support.durable import JSON, NOW_MS, TEXT, DurableServer, Headers, Reply, token
 from tests.support.stores import FaultyStore
 
 
@@ -193,6 +196,33 @@ def test_a_close_that_is_not_durable_yet_is_not_told() -> None:
         server.runner.result(closing)
         server.settle()
         assert server.get().closed and server.head().closed and follower.ended
+
+
+def test_a_restarted_server_says_what_it_said_before(tmp_path: Path) -> None:
+    """Offsets, tags, closure and sequences are as durable as the data."""
+    clock = FakeClock(NOW_MS)
+    told: list[list[object]] = []
+    for _ in range(3):
+        with DurableServer(RocksStore(tmp_path), clock) as server:
+            if not told:
+                server.make(
+                    "s", b"[1,2]", content_type=JSON, stream_expires_at="2030-01-01T00:00:00Z"
+                )
+                server.append("s", b"3", stream_seq="b", stream_closed="true")
+                server.make("t", b"one")
+                server.append("t", b"two", stream_seq="b")
+            refused = server.post("t", b"x", content_type=TEXT, stream_seq="b")
+            replies = [
+                server.get("s"),
+                server.head("s"),
+                server.get("t"),
+                server.head("t"),
+                refused,
+            ]
+            told.append([(reply.status, reply.headers, reply.body) for reply in replies])
+            server.runner.close()
+    assert told[0] == told[1] == told[2]
+    assert refused.error == "sequence_regression"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

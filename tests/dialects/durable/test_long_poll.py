@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.core.errors import Corruption
 from headwater.core.pending import Pending
 from headwater.engine.engine import Engine
 from headwater.engine.shard import Stream
@@ -283,6 +284,21 @@ def test_a_reader_that_fails_does_not_keep_the_others_waiting(server: DurableSer
     polls = [server.poll() for _ in range(5)]
     server.append("s", b"world")
     assert [poll.reply.body for poll in polls] == [b"world"] * 5
+
+
+def test_data_that_cannot_be_read_is_told_to_those_who_wait(
+    server: DurableServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.make("s", b"hello")
+    poll = server.poll()
+
+    def corrupt(*_: object) -> None:
+        raise Corruption("the test says so")
+
+    monkeypatch.setattr(Engine, "read_now", corrupt)
+    server.append("s", b"world")
+    assert (poll.reply.status, poll.reply.error) == (500, "corruption")
+    assert server.engine.followers == 0
 
 
 def test_a_server_that_stops_answers_those_who_wait(server: DurableServer) -> None:

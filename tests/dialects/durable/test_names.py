@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headwater.core.names import NameRules
-from tests.support.durable import TEXT, DurableServer
+from headwater.dialects.common import SECURITY_HEADERS
+from headwater.dialects.durable.routes import DurableDialect, DurableOptions
+from headwater.wire.http import Request, Response
+from tests.support.durable import ORIGIN, TEXT, DurableServer
 
 
 @pytest.mark.parametrize(
@@ -97,6 +100,21 @@ def test_strict_names_are_short() -> None:
         assert server.put("f", stream_forked_from="/v1/stream/" + "x" * 123).status == 400
 
 
-def test_subscriptions_have_their_own_place(server: DurableServer) -> None:
-    reply = server.request("PUT", "__ds/subscriptions/x")
-    assert (reply.status, reply.error) == (400, "invalid_request")
+@pytest.mark.parametrize("method", ["PUT", "GET", "POST", "DELETE"])
+def test_what_is_under_the_reserved_name_is_never_a_stream(
+    server: DurableServer, method: str
+) -> None:
+    asked: list[str] = []
+
+    def answer(request: Request, rest: str) -> Response:
+        asked.append(rest)
+        return Response(204, base=SECURITY_HEADERS)
+
+    server.dialect = DurableDialect(
+        server.engine,
+        DurableOptions(),
+        origin_of=lambda request: ORIGIN,
+        subscriptions=answer,
+    )
+    assert server.request(method, "__ds/subscriptions/a%2Fb").status == 204
+    assert asked == ["subscriptions/a%2Fb"]

@@ -100,12 +100,12 @@ def test_nothing_is_ready_inside_a_line() -> None:
 
 @pytest.mark.parametrize("kind", ["text", "json", "chunks"])
 def test_an_empty_body_has_no_pieces(kind: str) -> None:
-    source: Pieces = {
+    sources: dict[str, Pieces] = {
         "text": Lines(BYTES_MAX),
         "json": JsonLines(BYTES_MAX, single=False),
         "chunks": Chunks(),
-    }[kind]
-    assert feed_all(source, [b"", b""]) == []
+    }
+    assert feed_all(sources[kind], [b"", b""]) == []
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["before its end", "at its end"])
@@ -120,24 +120,6 @@ def test_a_line_may_be_as_long_as_a_body_and_no_longer(known: bool) -> None:
     assert source.ready, "there is an error to take"
     with pytest.raises(PieceTooLong):
         source.take()
-
-
-def test_what_is_not_a_whole_line_is_dropped_when_the_body_breaks_off() -> None:
-    source = Lines(BYTES_MAX)
-    source.feed(b"one\ntwo\nthr")
-    source.drop_rest()
-    assert [piece.body for piece in drain(source)] == [b"one\n", b"two\n"]
-    source.feed(b"begun")
-    assert not source.ready  # searched, so that the next search would begin behind
-    source.drop_rest()
-    assert drain(source) == []
-
-
-def test_chunks_are_whole_when_the_body_breaks_off() -> None:
-    source = Chunks()
-    source.feed(b"a")
-    source.drop_rest()
-    assert drain(source) == [(b"a", 1)]
 
 
 # -- JSON

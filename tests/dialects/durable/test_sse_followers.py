@@ -23,8 +23,10 @@ def test_a_hundred_readers_are_sent_the_very_same_bytes(server: DurableServer) -
 def test_what_is_sent_to_many_is_read_once(
     server: DurableServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also to readers that came back, which echo cursors of their own."""
     server.make("s", b"hello")
-    followers = [server.follow() for _ in range(20)]
+    current = server.poll("s", "-1").reply.cursor
+    followers = [server.follow("s", "now", cursor=current + n % 4) for n in range(20)]
     reads = []
     read_now = Engine.read_now
 

@@ -156,6 +156,19 @@ def test_text_without_any_whole_place_is_sent_at_last(
     assert max(len(data) for data in follower.data) <= 32
 
 
+def test_the_search_for_a_whole_place_is_bounded(
+    server: DurableServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it does not find waits for the next append, or for the end; nothing is lost."""
+    monkeypatch.setattr(live, "STEPS_BACK_MAX", 2)
+    appends = [b"x", EURO[:1], EURO[1:2], EURO[2:] + EURO[:2]]
+    server.make("s", *appends)
+    follower = server.follow("s", "-1")
+    assert follower.events == []
+    tail = server.append("s", EURO[2:])
+    assert (follower.text, last_offset(follower)) == ("x€€", tail)
+
+
 def test_stepping_back_costs_a_few_reads_however_small_the_appends(
     server: DurableServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

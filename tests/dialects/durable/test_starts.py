@@ -97,4 +97,4 @@ def test_without_it_a_read_does(server: DurableServer) -> None:
     server.get()
     server.advance(3)
     assert server.head().status == 200
-    assert TEXT == server.head().headers["content-type"]
+    assert server.head().headers["content-type"] == TEXT

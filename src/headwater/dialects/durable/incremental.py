@@ -222,8 +222,7 @@ class IncrementalAppend:
         self._pump()
 
     def _cut(self) -> None:
-        """The client is gone. What is complete is still appended; a piece of a line is not."""
-        self._pieces.drop_rest()
+        """The client is gone. What is complete is still appended; a begun line is not."""
         self._ended = True
         self._pump()
 

@@ -96,13 +96,22 @@ def end_of(stream: Stream) -> HeadwaterError:
     return StreamNotFound(name) if stream.gone else StreamGone(name)
 
 
-class _Event(NamedTuple):
-    """Rendered bytes, and where they take the reader."""
+class _Step(NamedTuple):
+    """A rendered data event, empty when there is none, and where it takes the reader."""
 
     data: bytes
     end: Position
     at_tail: bool
     closed: bool
+
+    def with_control(self, cursor: int) -> bytes:
+        """The data event and the control event after it."""
+        return self.data + sse.control_event(
+            offsets.render(self.end),
+            cursor=None if self.closed else cursor,
+            up_to_date=self.at_tail,
+            closed=self.closed,
+        )
 
 
 class SseFeed:
@@ -147,10 +156,10 @@ class SseFeed:
         clock = self.engine.clock
         return cursors.following(client, clock.now_ms(), clock.random_fraction())
 
-    def render(self, stream: Stream, position: Position, cursor: int) -> _Event:
-        """The events that take a reader on from `position`: data, then control.
+    def render(self, stream: Stream, position: Position) -> _Step:
+        """The step that takes a reader on from `position`.
 
-        No data at all when what there is ends inside a character.
+        It leads nowhere when what there is ends inside a character.
         """
         found = self.engine.read_now(stream, position, EVENT_BYTES)
         data = b""
@@ -158,16 +167,10 @@ class SseFeed:
             if is_text(stream) and not found.json:
                 whole = self._whole_characters(stream, found)
                 if whole is None:
-                    return _Event(b"", position, False, False)
+                    return _Step(b"", position, at_tail=False, closed=False)
                 found = whole
             data = _data_event(stream, found)
-        control = sse.control_event(
-            offsets.render(found.end),
-            cursor=None if found.closed else cursor,
-            up_to_date=found.at_tail,
-            closed=found.closed,
-        )
-        return _Event(data + control, found.end, found.at_tail, found.closed)
+        return _Step(data, found.end, found.at_tail, found.closed)
 
     def _whole_characters(self, stream: Stream, found: Slice) -> Slice | None:
         """The same slice, ending between two characters at a place that has an offset.
@@ -317,34 +320,41 @@ class SseFollower:
                 return
             if self._position == stream.tail and not stream.tail_closed and not first:
                 return
-            event = self._next_event(stream, shared)
+            step, data = self._next_step(stream, shared)
             first = False
-            if not event.data:
+            if not step.data and not step.at_tail:
                 return
-            self._position = event.end
+            self._position = step.end
             if self._touches:
                 self._feed.engine.touch(stream)
-            keeps_up = writer.write(event.data)
-            if event.closed:
+            keeps_up = writer.write(data)
+            if step.closed:
                 self.finish()
                 return
             if not keeps_up:
                 self._paused = True
                 return
-            if not event.at_tail and event.end != stream.tail:
+            if not step.at_tail and step.end != stream.tail:
                 # Catching up: let others run between two events.
                 self._paused = True
                 self._feed.engine.loop.call_soon(self._drained)
                 return
 
-    def _next_event(self, stream: Stream, shared: dict[Any, Any]) -> _Event:
+    def _next_step(self, stream: Stream, shared: dict[Any, Any]) -> tuple[_Step, bytes]:
+        """The next step and its bytes: the same for all that stand here with the same cursor.
+
+        Readers that echo a cursor have many different ones; what was read serves them all.
+        """
+        step: _Step | None = shared.get((SseFeed, self._position))
+        if step is None:
+            step = self._feed.render(stream, self._position)
+            shared[SseFeed, self._position] = step
         now = self._feed.engine.clock.now_ms()
-        cursor = max(self._cursor, cursors.current(now))
-        key = (SseFeed, self._position, cursor)
-        event: _Event | None = shared.get(key)
-        if event is None:
-            event = shared[key] = self._feed.render(stream, self._position, cursor)
-        return event
+        key = (SseFeed, self._position, max(self._cursor, cursors.current(now)))
+        data: bytes | None = shared.get(key)
+        if data is None:
+            data = shared[key] = step.with_control(key[2])
+        return step, data
 
 
 def is_text(stream: Stream) -> bool:

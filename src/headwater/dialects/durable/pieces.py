@@ -44,10 +44,7 @@ class Pieces(Protocol):
         """More of the body."""
 
     def finish(self) -> None:
-        """The body is whole: what is left is a piece too."""
-
-    def drop_rest(self) -> None:
-        """The body will never be whole: what is not a whole piece yet never will be."""
+        """The body is whole: what is left is a piece too. Never called if it broke off."""
 
     def take(self) -> Piece | None:
         """The next piece, or None when more must come first.
@@ -74,9 +71,6 @@ class Chunks:
 
     def finish(self) -> None:
         """Nothing is ever left over."""
-
-    def drop_rest(self) -> None:
-        """Every chunk is whole."""
 
     def take(self) -> Piece | None:
         return Piece(self._waiting.popleft(), 1) if self._waiting else None
@@ -105,10 +99,6 @@ class _Buffer:
 
     def finish(self) -> None:
         self._whole = True
-
-    def drop_rest(self) -> None:
-        del self._rest[self._rest.rfind(b"\n") + 1 :]
-        self._searched = min(self._searched, len(self._rest))
 
     def _find(self) -> int:
         if not self._found:

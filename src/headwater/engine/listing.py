@@ -1,0 +1,109 @@
+"""Lists of streams: all buckets or one, by prefix or pattern, page by page.
+
+The names are those of one moment at which everything was durable. What is told of each stream is
+of the moment it is looked at. Cold streams are looked at without taking a place in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain, islice
+from typing import NamedTuple
+
+from headwater.core.globs import Glob
+from headwater.core.pending import Pending
+from headwater.core.types import StreamId, TimestampMs
+from headwater.engine.engine import Engine
+from headwater.engine.shard import Stream
+from headwater.engine.steps import drive, follow
+from headwater.storage import keys
+
+STREAMS_PER_STEP = 200
+NAMES_PER_STEP = 2000
+"""How much is looked at between two turns of the loop."""
+
+Entry = tuple[bytes, bytes]
+Name = tuple[str, str]
+"""Bucket and stream."""
+
+
+class Selection(NamedTuple):
+    """Which streams, in the order of bucket and name, compared bytewise."""
+
+    bucket: str | None = None
+    prefix: str = ""
+    glob: Glob | None = None
+    after: Name | None = None
+    limit: int = 1000
+
+    def admits(self, name: str) -> bool:
+        if not name.startswith(self.prefix):
+            return False
+        return self.glob is None or self.glob.matches(name)
+
+
+def list_streams(
+    engine: Engine, selection: Selection, show: Callable[[Stream], None]
+) -> Pending[Name | None]:
+    """Call `show` with each stream; it must not keep it. Resolves to the last one shown if there
+    are more, else to None. Streams that have ended are left out."""
+    names = engine.at_rest(lambda: _begin(engine, selection))
+    return follow(
+        names, lambda entries: drive(engine.loop, _select(engine, entries, selection, show))
+    )
+
+
+def _begin(engine: Engine, selection: Selection) -> Iterator[Entry]:
+    """The stored names from now on; a scan sees the store as it is when it yields first."""
+    entries = engine.store.scan(*_bounds(selection))
+    return chain(list(islice(entries, 1)), entries)
+
+
+def _bounds(selection: Selection) -> tuple[bytes, bytes]:
+    """The keys between which the names are. Without a bucket, that is all of them."""
+    start, end = keys.NAME_PREFIX, keys.prefix_end(keys.NAME_PREFIX)
+    if selection.bucket is not None:
+        prefix = selection.prefix
+        if selection.glob is not None:
+            prefix = max(prefix, selection.glob.prefix, key=len)
+        start = keys.name(selection.bucket, prefix)
+        end = start + b"\xff"
+    if selection.after is not None:
+        start = max(start, keys.name(*selection.after) + b"\0")
+    return start, max(start, end)
+
+
+def _select(
+    engine: Engine,
+    entries: Iterator[Entry],
+    selection: Selection,
+    show: Callable[[Stream], None],
+) -> Generator[None, None, Name | None]:
+    now_ms = engine.clock.now_ms()
+    last: Name | None = None
+    shown = 0
+    for count, (key, value) in enumerate(entries, 1):
+        if count % NAMES_PER_STEP == 0:
+            yield
+        found = keys.split_name(key)
+        if not selection.admits(found[1]):
+            continue
+        stream = _look(engine, StreamId(keys.unpack_id(value)), now_ms)
+        if stream is None:
+            continue
+        if shown == selection.limit:
+            return last
+        show(stream)
+        last = found
+        shown += 1
+        if shown % STREAMS_PER_STEP == 0:
+            yield
+    return None
+
+
+def _look(engine: Engine, stream_id: StreamId, now_ms: TimestampMs) -> Stream | None:
+    stream = engine.shard.peek(stream_id)
+    if stream is None or stream.deleted or stream.gone:
+        return None
+    deadline = engine.deadline_of(stream)
+    return None if deadline is not None and deadline <= now_ms else stream

@@ -1,0 +1,60 @@
+"""Long work on the loop, in steps: a generator that yields wherever others may have their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from headwater.core.pending import Pending
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def drive(loop: asyncio.AbstractEventLoop, steps: Generator[None, None, T]) -> Pending[T]:
+    """Take the steps, one a turn of the loop. Nothing more happens once nobody waits for them."""
+    answer: Pending[T] = Pending()
+
+    def step() -> None:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            answer.resolve(stop.value)
+        except Exception as error:
+            answer.fail(error)
+        else:
+            loop.call_soon(step)
+
+    answer.on_cancel(steps.close)
+    loop.call_soon(step)
+    return answer
+
+
+def follow(first: T | Pending[T], then: Callable[[T], Pending[U]]) -> Pending[U]:
+    """What `then` makes of a value that may be there or still to come."""
+    if not isinstance(first, Pending):
+        return then(first)
+    answer: Pending[U] = Pending()
+
+    def arrived(outcome: T | Exception) -> None:
+        if isinstance(outcome, Exception):
+            answer.fail(outcome)
+            return
+        try:
+            second = then(outcome)
+        except Exception as error:
+            answer.fail(error)
+            return
+        answer.on_cancel(second.cancel)
+        second.deliver(finish)
+
+    def finish(outcome: U | Exception) -> None:
+        if isinstance(outcome, Exception):
+            answer.fail(outcome)
+        else:
+            answer.resolve(outcome)
+
+    answer.on_cancel(first.cancel)
+    first.deliver(arrived)
+    return answer

@@ -1,0 +1,715 @@
+"""POST {stream} with `Stream-Append: incremental`: the body is appended as it arrives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.core.errors import StorageFailed
+from headwater.core.types import BatchSeq
+from headwater.dialects.durable import incremental
+from headwater.dialects.durable.routes import ROOT
+from headwater.wire.http import Request, Route
+from tests.support.durable import BYTES, JSON, START, TEXT, DurableServer, Reply, producer, token
+from tests.support.stores import FaultyStore
+from tests.support.uploads import IncrementalPost
+
+NDJSON = "application/x-ndjson"
+
+
+def post(server: DurableServer, content_type: str = JSON, /, **headers: str) -> IncrementalPost:
+    return IncrementalPost(server, "s", content_type=content_type, **headers)
+
+
+def counted(reply: Reply) -> int:
+    return int(reply.headers["stream-append-count"])
+
+
+def messages(server: DurableServer, name: str = "s") -> list[object]:
+    """The messages of a JSON stream."""
+    found: list[object] = json.loads(server.content(name))
+    return found
+
+
+@pytest.fixture
+def slow() -> Iterator[tuple[DurableServer, FaultyStore]]:
+    """A server whose commits the test holds up."""
+    store = FaultyStore()
+    with DurableServer(store) as server:
+        yield server, store
+        store.release_syncs()
+
+
+# -- pieces of the body become visible as they arrive
+
+
+def test_every_line_is_seen_while_the_body_goes_on(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    follower = server.follow("s", "-1")
+    upload = post(server)
+    upload.send_settled(b'{"t":"Hel', b'lo"}\n{"t":', b'" wor', b'ld"}\n', b'"end"')
+    assert follower.data == ['[{"t":"Hello"}]', '[{"t":" world"}]']
+    assert not upload.answered
+    reply = upload.finish()
+    assert follower.data[-1] == '["end"]'
+    assert (reply.status, counted(reply)) == (204, 3)
+    assert reply.next == server.head("s").next
+    assert messages(server) == [{"t": "Hello"}, {"t": " world"}, "end"]
+
+
+@pytest.mark.parametrize("content_type", [TEXT, "text/markdown; charset=utf-8", NDJSON])
+def test_lines_of_text_keep_their_ends(server: DurableServer, content_type: str) -> None:
+    server.make("s", content_type=content_type)
+    upload = post(server, content_type)
+    upload.send_settled(b"a", b"b\n\r\n", b"\n")
+    reply = upload.finish(b"last")
+    assert server.content("s") == b"ab\n\r\n\nlast"
+    assert (reply.status, reply.next, counted(reply)) == (204, token(4, 10), 4)
+
+
+def test_bytes_are_appended_as_they_arrive(server: DurableServer) -> None:
+    server.make("s", content_type=BYTES)
+    upload = post(server, BYTES)
+    upload.send_settled(b"\x00\n\xff", b"\n")
+    reply = upload.finish(b"end")
+    assert server.content("s") == b"\x00\n\xff\nend"
+    assert (reply.next, counted(reply)) == (token(3, 7), 3)
+
+
+@pytest.mark.parametrize("sent", [JSON, NDJSON, "Application/JSON; charset=utf-8"])
+def test_a_json_stream_takes_a_value_a_line(server: DurableServer, sent: str) -> None:
+    server.make("s", content_type=JSON)
+    reply = post(server, sent).finish(b'1\n\n [2, 3] \r\n"x\\n"\n', b"\n\t\n{}")
+    assert server.content("s") == b'[1,[2, 3],"x\\n",{}]'
+    assert counted(reply) == 4, "an array is one message, a blank line none"
+
+
+def test_a_body_of_known_length_in_one_piece(server: DurableServer) -> None:
+    """Without a reader: the server had nothing to stream, or the body was there already."""
+    server.make("s", content_type=JSON)
+    for body, count in ((b"", 0), (b"1\n2\n", 2)):
+        reply = server.post("s", body, content_type=JSON, stream_append="incremental")
+        assert (reply.status, counted(reply), reply.next) == (204, count, token(count, count))
+    assert messages(server) == [1, 2]
+
+
+def test_an_empty_body_changes_nothing(server: DurableServer) -> None:
+    tail = server.make("s", b"1", content_type=JSON)
+    reply = post(server, **producer("p", 0, 7)).finish()
+    assert (reply.status, reply.next, counted(reply)) == (204, tail, 0)
+
+
+def test_lines_of_one_read_are_one_append(server: DurableServer) -> None:
+    server.make("s", b"0", content_type=JSON)
+    before = server.engine.committer.figures.commands
+    post(server).finish(b"1\n2\n3\n")
+    assert server.engine.committer.figures.commands == before + 1
+    assert messages(server) == [0, 1, 2, 3]
+
+
+# -- the request
+
+
+@pytest.mark.parametrize("value", ["", "true", "incremental, incremental", "whole"])
+def test_other_values_of_the_header_are_refused(server: DurableServer, value: str) -> None:
+    server.make("s", content_type=JSON)
+    reply = post(server, stream_append=value).reply
+    assert (reply.status, reply.error, counted(reply)) == (400, "invalid_request", 0)
+
+
+def test_the_value_is_compared_without_case(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    assert post(server, stream_append="Incremental").finish(b"1").status == 204
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "error"),
+    [
+        ({"content_type": ""}, 400, "invalid_request"),
+        ({"content_type": "json"}, 400, "invalid_request"),
+        ({"content_type": TEXT}, 409, "content_type_mismatch"),
+        ({"producer_id": "p"}, 400, "invalid_request"),
+        (producer("p", "x"), 400, "invalid_request"),
+        ({"stream_seq": "x" * 2000}, 400, "invalid_request"),
+        ({"if_match": "soon"}, 400, "invalid_request"),
+    ],
+)
+def test_what_the_headers_show_is_refused_before_the_body(
+    server: DurableServer, headers: dict[str, str], status: int, error: str
+) -> None:
+    server.make("s", content_type=JSON)
+    upload = IncrementalPost(server, "s", **{"content_type": JSON, **headers})
+    assert (upload.reply.status, upload.reply.error) == (status, error)
+    assert counted(upload.reply) == 0
+    upload.send(b"1\n")
+    upload.end()
+    server.settle()
+    assert messages(server) == []
+
+
+def test_ndjson_fits_json_streams_and_its_own_only(server: DurableServer) -> None:
+    server.make("s")
+    assert post(server, NDJSON).reply.error == "content_type_mismatch"
+
+
+def test_a_stream_that_is_not_there_is_known_before_the_body(server: DurableServer) -> None:
+    upload = post(server)
+    assert (upload.reply.status, counted(upload.reply)) == (404, 0)
+    server.make("s", content_type=JSON)
+    server.fork("f")
+    server.delete("s")
+    assert post(server).reply.status == 410
+
+
+def test_a_closed_stream_is_known_before_the_body(server: DurableServer) -> None:
+    server.make("s", b"1", content_type=JSON)
+    tail = server.close("s")
+    for headers in ({}, producer()):
+        reply = post(server, **headers).reply
+        assert (reply.status, reply.error, reply.next) == (409, "stream_closed", tail)
+        assert reply.closed and counted(reply) == 0
+
+
+def test_a_stream_that_is_just_being_created_is_waited_for(
+    slow: tuple[DurableServer, FaultyStore],
+) -> None:
+    server, store = slow
+    store.hold_syncs()
+    created = server.begin("PUT", "s", content_type=JSON)
+    server.runner.turn(2)
+    upload, gone = post(server), post(server)
+    upload.send(b"1\n")
+    gone.send(b"2\n")
+    gone.cut()
+    assert not upload.answered
+    store.release_syncs()
+    assert server.runner.result(created).status == 201
+    assert upload.finish().status == 204
+    assert messages(server) == [1]
+
+
+def test_a_read_only_server_refuses_it() -> None:
+    with DurableServer(read_only=True) as server:
+        given = {b"stream-append": b"incremental", b"content-type": b"text/plain"}
+        request = Request("POST", f"{ROOT}/s", "", given)
+        route = server.dialect.begin(request)
+        assert isinstance(route, Route) and not route.streams_body
+        answer = route.handle(request)
+        assert Reply(server.runner.result(answer)).error == "read_only"
+
+
+def test_only_a_post_can_be_incremental(server: DurableServer) -> None:
+    assert server.put("s", b"1", content_type=JSON, stream_append="incremental").status == 201
+    assert server.get("s", "-1", stream_append="incremental").body == b"[1]"
+
+
+# -- Stream-Seq and If-Match belong to the first piece, and nothing overtakes it
+
+
+def test_a_sequence_counts_for_the_request(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    upload = post(server, stream_seq="b")
+    upload.send_settled(b"1\n")
+    assert upload.finish(b"2\n3\n").status == 204
+    reply = post(server, stream_seq="b").finish(b"4\n", b"5\n", b"6\n")
+    assert (reply.status, reply.error, counted(reply)) == (409, "sequence_regression", 0)
+    assert messages(server) == [1, 2, 3]
+    assert server.post("s", b"7", content_type=JSON, stream_seq="c").status == 204
+
+
+def test_the_tail_is_compared_once(server: DurableServer) -> None:
+    tail = server.make("s", b"1", content_type=JSON)
+    assert post(server, if_match=tail).finish(b"2\n", b"3\n").status == 204
+    reply = post(server, if_match=tail).finish(b"4\n", b"5\n")
+    assert (reply.status, reply.next, counted(reply)) == (412, token(3, 3), 0)
+    assert messages(server) == [1, 2, 3]
+    assert post(server, if_match="*").finish(b"4").status == 204
+
+
+def test_nothing_is_submitted_behind_the_first_until_it_is_accepted(
+    slow: tuple[DurableServer, FaultyStore],
+) -> None:
+    server, store = slow
+    server.make("s")
+    store.hold_syncs()
+    upload = post(server, TEXT)
+    before = server.engine.committer.queue_commands
+    upload.send(b"1\n2\n3\n")
+    assert server.engine.committer.queue_commands == before + 1
+    assert upload.paused
+    store.release_syncs()
+    assert counted(upload.finish()) == 3
+
+
+# -- producers
+
+
+def test_the_sequence_counts_lines(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    reply = post(server, **producer("p", 0, 0)).finish(b"1\n2\n", b"3")
+    assert (reply.status, counted(reply)) == (200, 3)
+    assert (reply.headers["producer-epoch"], reply.headers["producer-seq"]) == ("0", "2")
+    after = server.post("s", b"4", content_type=JSON, **producer("p", 0, 3))
+    assert after.status == 200
+    assert messages(server) == [1, 2, 3, 4]
+
+
+def test_a_repeated_request_skips_what_was_accepted(server: DurableServer) -> None:
+    server.make("s")
+    upload = post(server, TEXT, **producer("p", 3, 0))
+    upload.send_settled(b"a\nb\n", b"c\nd")
+    upload.cut()
+    reply = post(server, TEXT, **producer("p", 3, 0)).finish(b"a\n", b"b\nc\nd\ne")
+    assert (reply.status, counted(reply), reply.headers["producer-seq"]) == (200, 5, "4")
+    assert server.content("s") == b"a\nb\nc\nd\ne"
+    again = post(server, TEXT, **producer("p", 3, 0)).finish(b"a\nb\nc\nd\ne")
+    assert (again.status, counted(again), again.headers["producer-seq"]) == (204, 5, "4")
+    assert (again.next, server.content("s")) == (reply.next, b"a\nb\nc\nd\ne")
+
+
+def test_a_repeat_may_begin_while_the_first_try_is_still_being_committed(
+    slow: tuple[DurableServer, FaultyStore],
+) -> None:
+    server, store = slow
+    server.make("s")
+    upload = post(server, TEXT, **producer())
+    upload.send_settled(b"a\n")
+    store.hold_syncs()
+    upload.send(b"b\nc\nd")
+    upload.cut()
+    again = post(server, TEXT, **producer())
+    again.send(b"a\nb\nc\nd\ne\n")
+    store.release_syncs()
+    assert counted(again.finish()) == 5
+    assert server.content("s") == b"a\nb\nc\nd\ne\n"
+
+
+def test_a_gap_is_refused_and_nothing_behind_it_counts(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    reply = post(server, **producer("p", 0, 1)).finish(b"1\n2\n3\n")
+    assert (reply.status, reply.error, counted(reply)) == (409, "producer_gap", 0)
+    assert reply.headers["producer-expected-seq"] == "0"
+    assert messages(server) == []
+
+
+def test_a_newer_epoch_stops_the_older_in_the_middle(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    upload = post(server, **producer("p", 0, 0))
+    upload.send_settled(b"1\n2\n")
+    assert server.post("s", b"3", content_type=JSON, **producer("p", 1, 0)).status == 200
+    reply = upload.finish(b"4\n5\n")
+    assert (reply.status, reply.error, counted(reply)) == (403, "producer_fenced", 2)
+    assert (reply.headers["producer-epoch"], reply.next) == ("1", token(2, 2))
+    assert messages(server) == [1, 2, 3]
+
+
+def test_bytes_without_lines_have_no_sequence(server: DurableServer) -> None:
+    server.make("s", content_type=BYTES)
+    reply = post(server, BYTES, **producer()).reply
+    assert (reply.status, reply.error) == (400, "invalid_request")
+
+
+def test_a_sequence_that_runs_out_is_refused(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    server.post("s", b"0", content_type=JSON, **producer())
+    stream = server.engine.open("durable-streams", "s")
+    stream.state.producers["p"].seq = BatchSeq(2**53 - 3)
+    reply = post(server, **producer("p", 0, 2**53 - 2)).finish(b"1\n2\n3\n")
+    assert (reply.status, counted(reply)) == (400, 2)
+    assert messages(server) == [0, 1, 2]
+
+
+# -- closing
+
+
+@pytest.mark.parametrize("headers", [{}, producer()], ids=["plain", "producer"])
+@pytest.mark.parametrize("body", [b"", b"1\n2\n", b"1\n2"])
+def test_the_stream_is_closed_with_the_end_of_the_body(
+    server: DurableServer, headers: dict[str, str], body: bytes
+) -> None:
+    server.make("s", content_type=JSON)
+    follower = server.follow("s", "-1")
+    upload = post(server, stream_closed="true", **headers)
+    upload.send_settled(body)
+    assert not server.head("s").closed
+    reply = upload.finish()
+    assert reply.closed and counted(reply) == (2 if body else 0)
+    assert reply.status == (200 if headers and body else 204)
+    assert server.head("s").closed and follower.ended
+
+
+def test_a_cut_connection_does_not_close_the_stream(server: DurableServer) -> None:
+    server.make("s")
+    upload = post(server, TEXT, stream_closed="true")
+    upload.send_settled(b"a\n")
+    upload.cut()
+    server.settle()
+    assert not server.head("s").closed
+    assert not server.dialect._incremental.open  # noqa: SLF001
+
+
+def test_a_request_that_closed_the_stream_can_be_repeated(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    headers = {"stream_closed": "true", **producer("p", 0, 0)}
+    first = post(server, **headers).finish(b"1\n2\n3\n")
+    assert (first.status, first.headers["producer-seq"]) == (200, "3"), "the close counts too"
+    again = post(server, **headers).finish(b"1\n2\n3\n")
+    assert (again.status, again.closed, counted(again)) == (204, True, 3)
+    assert again.headers["producer-seq"] == "3"
+    more = post(server, **headers).finish(b"1\n2\n3\n4\n5\n")
+    assert (more.status, more.error, counted(more)) == (409, "stream_closed", 4)
+    plain = server.post("s", b"1", content_type=JSON, **producer("p", 0, 0))
+    assert plain.error == "stream_closed", "an ordinary repeat is refused: PROTOCOL §5.2.1"
+    assert messages(server) == [1, 2, 3]
+
+
+# -- what ends it
+
+
+def test_an_invalid_line_ends_it_and_the_lines_before_stay(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    upload = post(server)
+    upload.send_settled(b"1\n")
+    upload.send_settled(b"2\n3\nnope\n4\n")
+    reply = upload.reply
+    assert (reply.status, reply.error, counted(reply)) == (400, "invalid_request", 3)
+    assert "line=4" in reply.body.decode()
+    assert reply.next == token(3, 3)
+    upload.send_settled(b"5\n")
+    assert messages(server) == [1, 2, 3]
+
+
+def test_a_line_that_is_too_long_ends_it() -> None:
+    with DurableServer(body_bytes_max=100) as server:
+        server.make("s")
+        upload = post(server, TEXT)
+        upload.send_settled(b"x" * 99 + b"\n", b"y" * 100, b"y")
+        reply = upload.reply
+        assert (reply.status, reply.error, counted(reply)) == (413, "body_too_large", 1)
+        assert reply.next == token(1, 100)
+        assert server.content("s") == b"x" * 99 + b"\n"
+
+
+def test_many_lines_may_be_longer_than_a_body() -> None:
+    with DurableServer(body_bytes_max=100) as server:
+        server.make("s")
+        upload = post(server, TEXT)
+        for _ in range(20):
+            upload.send_settled(b"x" * 50 + b"\n")
+        assert counted(upload.finish()) == 20
+
+
+@pytest.mark.parametrize("headers", [{}, producer()], ids=["plain", "producer"])
+def test_a_stream_that_somebody_closes_ends_it(
+    server: DurableServer, headers: dict[str, str]
+) -> None:
+    server.make("s")
+    upload = post(server, TEXT, **headers)
+    upload.send_settled(b"a\n")
+    closing = server.begin("POST", "s", stream_closed="true")
+    upload.send(b"b\nc\nd\n")
+    server.runner.result(closing)
+    reply = upload.finish()
+    assert (reply.status, reply.error, counted(reply)) == (409, "stream_closed", 1)
+    assert reply.closed and reply.next == token(1, 2)
+    assert server.content("s") == b"a\n"
+
+
+@pytest.mark.parametrize("headers", [{}, producer()], ids=["plain", "producer"])
+def test_a_new_stream_of_the_same_name_gets_nothing(
+    slow: tuple[DurableServer, FaultyStore], headers: dict[str, str]
+) -> None:
+    """Deleted and created between two lines, all of it in one commit."""
+    server, store = slow
+    server.make("s")
+    upload = post(server, TEXT, **headers)
+    upload.send_settled(b"a\n")
+    store.hold_syncs()
+    upload.send(b"b\n")
+    others = [server.begin("DELETE", "s")]
+    upload.send(b"c\n")
+    others.append(server.begin("PUT", "s", content_type=TEXT))
+    upload.send(b"d\n")
+    store.release_syncs()
+    assert [server.runner.result(other).status for other in others] == [204, 201]
+    reply = upload.finish(b"e\n")
+    assert (reply.status, reply.error, counted(reply)) == (404, "stream_not_found", 2)
+    assert server.content("s") == b""
+
+
+def test_a_full_disk_ends_it(server: DurableServer) -> None:
+    server.make("s", content_type=JSON)
+    upload = post(server)
+    upload.send_settled(b"1\n")
+    upload.send(b"2\n3\n4\n")
+    server.engine.sweeper.disk_low = True
+    upload.send(b"5\n")
+    server.engine.sweeper.disk_low = False
+    upload.send(b"6\n")
+    server.settle()
+    assert (upload.reply.status, counted(upload.reply)) == (507, 4)
+    assert messages(server) == [1, 2, 3, 4]
+
+
+def test_a_full_queue_ends_it(slow: tuple[DurableServer, FaultyStore]) -> None:
+    server, store = slow
+    server.make("s")
+    upload = post(server, TEXT)
+    upload.send_settled(b"a\n")
+    committer = server.engine.committer
+    committer._queue_bytes_max = 1000  # noqa: SLF001
+    store.hold_syncs()
+    upload.send(b"b\n" * 20)
+    committer._queue_bytes_max = 1 << 30  # noqa: SLF001
+    upload.send(b"c\n")
+    store.release_syncs()
+    server.settle()
+    reply = upload.reply
+    assert (reply.status, reply.error, counted(reply)) == (503, "overloaded", 4)
+    assert server.content("s") == b"a\nb\nb\nb\n"
+
+
+def test_a_failed_sync_ends_it(slow: tuple[DurableServer, FaultyStore]) -> None:
+    server, store = slow
+    server.make("s")
+    upload = post(server, TEXT)
+    upload.send_settled(b"a\n")
+    store.sync_error = OSError("broken")
+    upload.send_settled(b"b\nc\n")
+    assert (upload.reply.error, counted(upload.reply)) == ("storage_failed", 1)
+    with pytest.raises(StorageFailed):
+        server.engine.open("durable-streams", "s")
+    later = post(server, TEXT).reply
+    assert (later.error, counted(later)) == ("storage_failed", 0)
+
+
+def test_a_bug_is_not_rendered_as_an_answer(
+    server: DurableServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.make("s")
+    upload = post(server, TEXT)
+
+    def broken(command: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(server.engine.shard, "apply", broken)
+    upload.send_settled(b"a\n")
+    with pytest.raises(ZeroDivisionError):
+        upload.reply  # noqa: B018
+
+
+def test_a_server_that_stops_says_how_far_it_got(
+    slow: tuple[DurableServer, FaultyStore],
+) -> None:
+    server, store = slow
+    server.make("s")
+    upload, idle = post(server, TEXT), post(server, TEXT)
+    upload.send_settled(b"a\n")
+    store.hold_syncs()
+    upload.send(b"b\n")
+    server.dialect.end_waits()
+    upload.send(b"c\n")
+    assert idle.answered and not upload.answered, "what was submitted is settled first"
+    store.release_syncs()
+    server.settle()
+    assert (upload.reply.status, counted(upload.reply)) == (503, 2)
+    assert "retry-after" in upload.reply.headers
+    assert server.content("s") == b"a\nb\n"
+    assert not server.dialect._incremental.open  # noqa: SLF001
+
+
+def test_a_server_that_stops_does_not_wait_for_a_stream_to_appear(
+    slow: tuple[DurableServer, FaultyStore],
+) -> None:
+    server, store = slow
+    store.hold_syncs()
+    server.begin("PUT", "s", content_type=TEXT)
+    server.runner.turn(2)
+    upload = post(server, TEXT)
+    server.dialect.end_waits()
+    assert (upload.reply.status, counted(upload.reply)) == (503, 0)
+    store.release_syncs()
+    server.settle()
+
+
+# -- a cut connection
+
+
+@pytest.mark.parametrize(
+    ("body", "left"), [(b"a\nb", b"a\n"), (b"a\nb\n", b"a\nb\n"), (b"a", b""), (b"", b"")]
+)
+def test_complete_lines_stay_when_the_connection_is_cut(
+    server: DurableServer, body: bytes, left: bytes
+) -> None:
+    server.make("s")
+    upload = post(server, TEXT)
+    upload.send(body)
+    upload.cut()
+    server.settle()
+    assert server.content("s") == left
+    assert not server.dialect._incremental.open  # noqa: SLF001
+
+
+def test_lines_that_waited_for_room_stay_when_the_connection_is_cut(
+    slow: tuple[DurableServer, FaultyStore],
+) -> None:
+    server, store = slow
+    server.make("s")
+    store.hold_syncs()
+    upload = post(server, TEXT)
+    upload.send(b"x\n" * 1000 + b"y")
+    upload.cut()
+    store.release_syncs()
+    server.settle()
+    assert server.content("s") == b"x\n" * 1000
+
+
+# -- back-pressure
+
+
+@pytest.mark.parametrize(
+    ("line", "commands"),
+    [(b"token\n", incremental.WINDOW_COMMANDS_MAX), (b"x" * 9999 + b"\n", 27)],
+    ids=["commands", "bytes"],
+)
+def test_no_more_than_the_window_is_submitted(
+    slow: tuple[DurableServer, FaultyStore], line: bytes, commands: int
+) -> None:
+    server, store = slow
+    server.make("s")
+    committer = server.engine.committer
+    upload = post(server, TEXT)
+    upload.send_settled(line)
+    store.hold_syncs()
+    upload.send(line)
+    server.runner.turn(2)  # the commit under way holds this one
+    sent = 2
+    while not upload.paused:
+        upload.send(line * 2)
+        sent += 2
+    assert committer.queue_commands == commands - 1
+    assert sent - 1 - commands <= 2, "what waits here is one read at most"
+    assert not upload.answered
+    store.release_syncs()
+    server.settle()
+    assert not upload.paused
+    assert counted(upload.finish()) == sent
+    assert server.content("s") == line * sent
+
+
+def test_a_long_body_in_one_read_is_not_cut_ahead_of_time(
+    slow: tuple[DurableServer, FaultyStore],
+) -> None:
+    server, store = slow
+    server.make("s")
+    store.hold_syncs()
+    upload = post(server, TEXT)
+    upload.send(b"\n" * 100_000)
+    assert server.engine.committer.queue_commands == 1
+    store.release_syncs()
+    assert counted(upload.finish()) == 100_000
+
+
+def test_bytes_wait_in_the_connection(slow: tuple[DurableServer, FaultyStore]) -> None:
+    server, store = slow
+    server.make("s", content_type=BYTES)
+    store.hold_syncs()
+    upload = post(server, BYTES)
+    upload.send(b"a", b"b", b"c")
+    assert upload.paused
+    store.release_syncs()
+    assert counted(upload.finish()) == 3
+    assert server.content("s") == b"abc"
+
+
+def test_an_ended_body_waits_for_its_window_too(slow: tuple[DurableServer, FaultyStore]) -> None:
+    server, store = slow
+    server.make("s")
+    store.hold_syncs()
+    upload = post(server, TEXT, stream_closed="true")
+    upload.send(b"x\n" * 600)
+    upload.end()
+    assert server.engine.committer.queue_commands == 1
+    store.release_syncs()
+    server.settle()
+    assert counted(upload.reply) == 600 and upload.reply.closed
+    assert server.content("s") == b"x\n" * 600
+
+
+# -- exactly once, wherever it is cut
+
+lines = st.lists(
+    st.text("ab\r", max_size=3).map(lambda text: text.encode() + b"\n"), min_size=1, max_size=12
+)
+steps = st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=12)
+"""How many bytes come, and whether they are committed before the next."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(body=lines, tries=st.lists(steps, max_size=3), last=st.booleans())
+def test_a_producer_that_repeats_itself_writes_every_line_once(
+    body: list[bytes], tries: list[list[tuple[int, bool]]], last: bool
+) -> None:
+    whole = b"".join(body) if last else b"".join(body) + b"unfinished"
+    with DurableServer() as server:
+        server.make("s")
+        for plan in tries:
+            upload = post(server, TEXT, **producer())
+            sent = 0
+            for size, settles in plan:
+                upload.send(whole[sent : sent + size])
+                sent += size
+                if settles:
+                    server.settle()
+            upload.cut()
+            assert whole.startswith(server.content("s"))
+        reply = post(server, TEXT, **producer()).finish(whole)
+        assert reply.status in (200, 204)
+        assert counted(reply) == whole.count(b"\n") + (not last)
+        assert server.content("s") == whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    plan=st.lists(
+        st.sampled_from([1, 2, 3, "close", "delete", "create", "settle"]),
+        min_size=1,
+        max_size=14,
+    ),
+    numbered=st.booleans(),
+    kind=st.sampled_from([JSON, TEXT]),
+)
+def test_what_is_accepted_is_a_beginning_of_what_was_sent(
+    plan: list[int | str], numbered: bool, kind: str
+) -> None:
+    """Whatever others do: lines of one stream, in order, none left out, none after a refusal."""
+    with DurableServer() as server:
+        server.make("s", content_type=kind)
+        stream = server.engine.open("durable-streams", "s")
+        upload = post(server, kind, **(producer() if numbered else {}))
+        sent = 0
+        for step in plan:
+            if isinstance(step, int):
+                upload.send(b"".join(b"%d\n" % (sent + number) for number in range(step)))
+                sent += step
+            elif step == "close":
+                server.begin("POST", "s", stream_closed="true")
+            elif step == "delete":
+                server.begin("DELETE", "s")
+            elif step == "create":
+                server.begin("PUT", "s", content_type=kind)
+            else:
+                server.settle()
+        reply = upload.finish()
+        assert counted(reply) <= sent
+        assert stream.state.tail_message == counted(reply)
+        assert (reply.status < 300) == (counted(reply) == sent)
+        if counted(reply):
+            assert reply.next != START
+        now = server.get("s")
+        if now.status == 200 and server.engine.open("durable-streams", "s") is not stream:
+            assert now.body in (b"", b"[]"), "a new stream of that name gets nothing"
