@@ -17,11 +17,14 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 TICK_S = 0.001
 DRAIN_S = 20.0
 BUFFER_BYTES = 256 * 1024
+SEND_BYTES = 16 * 1024
+"""Of the kernel's memory for what a writer sent: what is in there is behind the server's window."""
 TEXT = b"token"
 _SENT_US = re.compile(rb'"at":(\d+)')
 
@@ -80,6 +83,7 @@ class _Stream:
         if producer:
             named = f"producer-id: {producer}\r\nproducer-epoch: 0\r\nproducer-seq: 0\r\n"
         self.sent = 0
+        self.taken = 0
         self.unsent = b""
         self.received = b""
         self.follower = socket.create_connection(("127.0.0.1", port))
@@ -92,39 +96,43 @@ class _Stream:
         self.follower.setblocking(False)
         self.writer = socket.create_connection(("127.0.0.1", port))
         self.writer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         self.writer.sendall(
             f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
             f"stream-append: incremental\r\ntransfer-encoding: chunked\r\n{named}\r\n".encode()
         )
         self.writer.setblocking(False)
 
-    def send(self, lines: int, now_us: int) -> bool:
-        """Send that many lines, a chunk each. False if the last ones did not leave yet."""
+    def send(self, lines: int, now_us: int) -> None:
+        """Send that many lines, a chunk each, unless the last ones did not leave yet."""
         if not self.unsent:
             line = b'{"at":%d,"text":"%b"}\n' % (now_us, TEXT)
             self.unsent = b"%x\r\n%b\r\n" % (len(line), line) * lines
             self.sent += lines
-        try:
-            self.unsent = self.unsent[self.writer.send(self.unsent) :]
-        except BlockingIOError:
-            pass
-        return not self.unsent
+        self.push()
 
-    def finish(self) -> int:
-        """End the body. Returns how many lines the server says it took."""
-        self.writer.setblocking(True)
-        self.writer.settimeout(DRAIN_S)
-        self.writer.sendall(self.unsent + b"0\r\n\r\n")
-        answer = b""
-        while b"\r\n\r\n" not in answer:
-            received = self.writer.recv(BUFFER_BYTES)
-            if not received:
-                raise SystemExit(f"the server ended an append: {answer!r}")
-            answer += received
+    def push(self) -> None:
+        """Send what did not leave yet."""
+        with suppress(BlockingIOError):
+            self.unsent = self.unsent[self.writer.send(self.unsent) :]
+
+    def finish(self) -> None:
+        """End the body."""
+        self.unsent += b"0\r\n\r\n"
+
+    def answered(self) -> bool:
+        """Go on ending the body. True when the server has said how many lines it took."""
+        if self.unsent:
+            self.push()
+        try:
+            answer = self.writer.recv(BUFFER_BYTES)
+        except BlockingIOError:
+            return False
         found = re.search(rb"stream-append-count: (\d+)", answer)
         if found is None or not answer.startswith(b"HTTP/1.1 20"):
             raise SystemExit(f"an append failed: {answer!r}")
-        return int(found[1])
+        self.taken = int(found[1])
+        return True
 
     def receive(self) -> list[int]:
         """When the lines that arrived now were sent, in microseconds."""
@@ -160,11 +168,17 @@ class _Load:
             self._receive(TICK_S if options.rate else 0)
         sent = sum(stream.sent for stream in streams)
         late_s = max(0.0, (planned - sent) / options.rate) if options.rate else 0.0
-        taken = sum(stream.finish() for stream in streams)
+        for stream in streams:
+            stream.finish()
         deadline = time.perf_counter() + DRAIN_S
-        while len(self._latencies_us) < sent and time.perf_counter() < deadline:
-            self._receive(0.1)
+        unanswered = streams
+        while unanswered or len(self._latencies_us) < sent:
+            if time.perf_counter() > deadline:
+                break
+            unanswered = [stream for stream in unanswered if not stream.answered()]
+            self._receive(TICK_S)
         seconds = time.perf_counter() - started
+        taken = sum(stream.taken for stream in streams)
         if not sent == taken == len(self._latencies_us):
             raise SystemExit(f"sent={sent} taken={taken} received={len(self._latencies_us)}")
         used = resource.getrusage(resource.RUSAGE_SELF)

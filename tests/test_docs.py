@@ -137,6 +137,7 @@ SAMPLES: list[HeadwaterError] = [
     errors.StreamClosed(START),
     errors.ContentTypeMismatch(expected="text/plain", received="text/html"),
     errors.PreconditionFailed(START),
+    errors.InvalidRecord(0, ""),
     errors.SequenceRegression(last="b", received="a"),
     errors.ProducerFenced(Epoch(1)),
     errors.ProducerGap(expected=BatchSeq(1), received=BatchSeq(2)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from headwater.core import append as rules
@@ -188,6 +189,37 @@ def test_stream_seq_must_increase_bytewise(last: str | None, received: str, acce
 def test_an_empty_json_array_is_no_append() -> None:
     with pytest.raises(InvalidRequest, match="at least one message"):
         rules.judge_append(stream_state(JSON), append(body=b" [ ] "))
+
+
+@pytest.mark.parametrize(
+    ("producer", "repeat"),
+    [
+        (claim("closer", 0, 9), True),
+        (claim("closer", 0, 8), True),
+        (claim("closer", 0, 0), True),
+        (claim("closer", 0, 10), False),
+        (claim("closer", 1, 0), False),
+        (claim("p", 3, 4), False),
+        (None, False),
+    ],
+)
+def test_a_request_of_many_appends_that_closed_the_stream_may_be_repeated(
+    producer: ProducerClaim | None, repeat: bool
+) -> None:
+    state = written_state(closed=True)
+    part = msgspec.structs.replace(append(body=b"1", producer=producer), part_of=state.id)
+    if repeat:
+        assert rules.judge_append(state, part) is None
+    else:
+        with pytest.raises(StreamClosed):
+            rules.judge_append(state, part)
+
+
+def test_nobody_led_to_the_close_of_a_stream_without_a_closer() -> None:
+    state = stream_state()
+    assert not rules.led_to_close(state, claim())
+    note(state, None, close=True)
+    assert not rules.led_to_close(state, claim())
 
 
 def test_a_refused_append_changes_nothing() -> None:

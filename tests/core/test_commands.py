@@ -62,6 +62,8 @@ every_command: st.SearchStrategy[Command] = st.one_of(
         st.booleans(),
         st.none() | claims,
         st.none() | text,
+        st.none() | positions,
+        st.none() | numbers,
     ),
     st.builds(Delete, *addressed),
     st.builds(Touch, *addressed),

@@ -45,7 +45,7 @@ texts = st.integers(1, 40).flatmap(
     lambda size: st.sampled_from("abcdefgh").map(lambda letter: letter.encode() * size)
 )
 text_lists = st.lists(texts, min_size=1, max_size=4)
-KINDS = ["create", *["append"] * 3, *["produce"] * 6, "close", "delete", "fork"]
+KINDS = ["create", *["append"] * 3, *["produce"] * 6, "close", "close", "delete", "fork"]
 
 
 def draw_operation(data: st.DataObject, model: Model) -> Operation:
@@ -112,6 +112,12 @@ def replay(operations: list[Operation]) -> Model:
     return model
 
 
+def draw_crash(data: st.DataObject, store: VolatileStore) -> VolatileStore:
+    """What is left of a store: nothing but the log, everything, or something in between."""
+    some = st.sampled_from([0, store.batches]) | st.integers(0, store.batches)
+    return store.crash(flushed=data.draw(some), logged=data.draw(some))
+
+
 def run_until_power_loss(
     runner: EngineRunner, data: st.DataObject, done: list[Operation], retries: list[Operation]
 ) -> tuple[list[Operation], int]:
@@ -159,7 +165,7 @@ def run_until_power_loss(
 def test_after_a_power_loss_everything_answered_is_there_once_and_nothing_is_torn(
     data: st.DataObject,
 ) -> None:
-    with small_sizes(record_bytes=RECORD_BYTES):
+    with small_sizes(record_bytes=RECORD_BYTES, runs_min=2):
         store = VolatileStore()
         EngineRunner(store).abandon()
         done: list[Operation] = []
@@ -172,10 +178,7 @@ def test_after_a_power_loss_everything_answered_is_there_once_and_nothing_is_tor
             sent, answered = run_until_power_loss(runner, data, done, retries)
             runner.abandon()
 
-            store = store.crash(
-                flushed=data.draw(st.integers(0, store.batches)),
-                logged=data.draw(st.integers(0, store.batches)),
-            )
+            store = draw_crash(data, store)
             with EngineRunner(store, packing_enabled=False) as reopened:
                 found = view_of(reopened, NAMES)
             possible = [
@@ -213,10 +216,7 @@ def test_a_producer_that_sends_everything_again_after_a_crash_doubles_nothing(
                     runner.submit(append(body=b"%d," % sent, producer=claim(seq=sent)))
                     sent += 1
                 runner.settle()
-        store = store.crash(
-            flushed=data.draw(st.integers(0, store.batches)),
-            logged=data.draw(st.integers(0, store.batches)),
-        )
+        store = draw_crash(data, store)
         with EngineRunner(store) as runner:
             survived = runner.open("s").state.producers.get("p")
             kept = 0 if survived is None else survived.seq + 1
@@ -244,7 +244,7 @@ def test_closed_stays_closed_and_deleted_stays_deleted(
         with EngineRunner(store, sync_on_loop=True) as runner:
             for number in range(data.draw(st.integers(0, 6))):
                 runner.submit(append("closed", b"%d" % number, producer=claim(seq=number)))
-                runner.settle()
+                runner.turn(data.draw(st.integers(0, 4)))
             for key, command in (
                 ("closed", append("closed", close=True)),
                 ("deleted", delete("deleted")),
@@ -254,15 +254,11 @@ def test_closed_stays_closed_and_deleted_stays_deleted(
                 runner.submit(command).deliver(
                     lambda answer, key=key: answers.update({key: answer})
                 )  # type: ignore[misc]
-                if data.draw(st.booleans()):
-                    runner.settle()
+                runner.turn(data.draw(st.integers(0, 4)))
             runner.settle()
             if store.powered:
                 runner.engine.sweeper.sweep()
-        store = store.crash(
-            flushed=data.draw(st.integers(0, store.batches)),
-            logged=data.draw(st.integers(0, store.batches)),
-        )
+        store = draw_crash(data, store)
         with EngineRunner(store) as runner:
             found = view_of(runner, ["closed", "deleted", "source", "fork"])
             done = {key for key, answer in answers.items() if not isinstance(answer, StorageFailed)}

@@ -60,9 +60,10 @@ class IncrementalPost:
         return self._outcome.reply
 
     def send(self, *pieces: bytes) -> None:
-        """Bring more of the body, and let nothing else happen."""
+        """Bring more of the body, each piece by a read of its own."""
         for piece in pieces:
             self._upload.add_piece(piece)
+            self._server.runner.turn()
 
     def end(self) -> None:
         self._upload.end()
@@ -72,7 +73,7 @@ class IncrementalPost:
         self._upload.abort()
 
     def send_settled(self, *pieces: bytes) -> None:
-        """Bring more of the body, one piece at a time, and let each be committed."""
+        """Bring more of the body, a read at a time, and let each be committed."""
         for piece in pieces:
             self.send(piece)
             self._server.settle()

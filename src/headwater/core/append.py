@@ -21,7 +21,7 @@ from headwater.core.errors import (
 )
 from headwater.core.producer import ProducerClaim, ProducerMark
 from headwater.core.stream import StreamState, WriterChanges
-from headwater.core.types import Position, TimestampMs
+from headwater.core.types import Position, SeqNum, TimestampMs
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -35,6 +35,8 @@ class Appended(msgspec.Struct, frozen=True):
     """Data was added: neither a repeat nor a mere close."""
     producer: ProducerMark | None
     """The highest batch accepted from the producer, when the request named one."""
+    first_seq: SeqNum | None = None
+    """Of the first record added, where the request asked for records."""
 
 
 def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
@@ -159,11 +161,16 @@ def note_writer(
 
 
 def acknowledge(
-    state: StreamState, claim: ProducerClaim | None, *, repeat: bool, added: bool
+    state: StreamState,
+    claim: ProducerClaim | None,
+    *,
+    repeat: bool,
+    added: bool,
+    first_seq: SeqNum | None = None,
 ) -> Appended:
     """The answer as of now."""
     mark = None
     if claim is not None:
         known = state.producers[claim.id]
         mark = ProducerMark(known.epoch, known.seq, known.at_ms)
-    return Appended(state.tail, state.closed, repeat, added, mark)
+    return Appended(state.tail, state.closed, repeat, added, mark, first_seq)

@@ -7,7 +7,6 @@ of the moment it is looked at. Cold streams are looked at without taking a place
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from itertools import chain, islice
 from typing import NamedTuple
 
 from headwater.core.globs import Glob
@@ -15,7 +14,7 @@ from headwater.core.pending import Pending
 from headwater.core.types import StreamId, TimestampMs
 from headwater.engine.engine import Engine
 from headwater.engine.shard import Stream
-from headwater.engine.steps import drive, follow
+from headwater.engine.steps import begin, drive, follow
 from headwater.storage import keys
 
 STREAMS_PER_STEP = 200
@@ -44,19 +43,13 @@ class Selection(NamedTuple):
 
 def list_streams(
     engine: Engine, selection: Selection, show: Callable[[Stream], None]
-) -> Pending[Name | None]:
+) -> Name | Pending[Name | None] | None:
     """Call `show` with each stream; it must not keep it. Resolves to the last one shown if there
     are more, else to None. Streams that have ended are left out."""
-    names = engine.at_rest(lambda: _begin(engine, selection))
+    names = engine.at_rest(lambda: begin(engine.store.scan(*_bounds(selection))))
     return follow(
         names, lambda entries: drive(engine.loop, _select(engine, entries, selection, show))
     )
-
-
-def _begin(engine: Engine, selection: Selection) -> Iterator[Entry]:
-    """The stored names from now on; a scan sees the store as it is when it yields first."""
-    entries = engine.store.scan(*_bounds(selection))
-    return chain(list(islice(entries, 1)), entries)
 
 
 def _bounds(selection: Selection) -> tuple[bytes, bytes]:

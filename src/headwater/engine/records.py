@@ -8,15 +8,49 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headwater.core.errors import OffsetTrimmed, StreamNotFound
+from headwater.core.errors import InvalidOffset, OffsetTrimmed, StreamNotFound
 from headwater.core.limits import KIB
-from headwater.core.types import SeqNum
+from headwater.core.types import SeqNum, TimestampMs
+from headwater.engine import seek
 from headwater.engine.forks import extent_of
 from headwater.engine.shard import Shard, Stream
 from headwater.storage.runs import Run
 
 STEP_BYTES = 256 * KIB
 """Read at most about this much between two turns of the loop: cold data must not freeze it."""
+
+
+class Range(NamedTuple):
+    """Some records of a stream, by number or by time; None for what does not matter."""
+
+    first: SeqNum | None = None
+    end: SeqNum | None = None
+    """One past the last. Past the tail means up to the tail."""
+    first_ms: TimestampMs | None = None
+    end_ms: TimestampMs | None = None
+    """Only records older than this."""
+
+
+def resolve(shard: Shard, stream: Stream, wanted: Range) -> tuple[SeqNum, SeqNum]:
+    """The numbers of the first record, and of the one after the last.
+
+    Raises InvalidOffset past the tail and OffsetTrimmed before the first retained record.
+    """
+    kept, tail = stream.state.first_seq, stream.tail.seq
+    first, end = wanted.first, tail
+    if first is None:
+        first = kept
+        if wanted.first_ms is not None:
+            first = seek.find_time(shard, stream, wanted.first_ms).seq
+    elif first > tail:
+        raise InvalidOffset(f"from is past the tail. from={first} tail={tail}", tail=stream.tail)
+    elif first < kept:
+        raise OffsetTrimmed(stream.state.first)
+    if wanted.end is not None:
+        end = min(end, wanted.end)
+    if wanted.end_ms is not None:
+        end = min(end, seek.find_time(shard, stream, wanted.end_ms).seq)
+    return first, max(first, end)
 
 
 class Span(NamedTuple):

@@ -164,16 +164,18 @@ class Shard:
         """
         if stream_id in self._purged_ids:
             return next((s for s in self._removed if s.state.id == stream_id), None)
-        return self._by_id.get(stream_id) or self._restore(stream_id)
+        return self._by_id.get(stream_id) or self._restore(stream_id, glance=True)
 
-    def _restore(self, stream_id: StreamId) -> Stream | None:
+    def _restore(self, stream_id: StreamId, *, glance: bool = False) -> Stream | None:
+        """A glance takes it that no run follows the checkpoint when none does so directly."""
         stored = self.store.get(keys.state(stream_id))
         if stored is None or stream_id in self._purged_ids:
             return None
         state = decode_state(stored)
         runs = []
         start, end = keys.run(stream_id, state.tail_seq), keys.run_end(stream_id)
-        for key, value in self.store.scan(start, end):
+        no_run = glance and self.store.get(start) is None  # a filter answers faster than a scan
+        for key, value in () if no_run else self.store.scan(start, end):
             run = Run(keys.split_run(key)[1], value)
             if run.first != state.tail_seq or run.bytes_before != state.tail_byte:
                 raise Corruption(f"records are missing before a run. first_seq={run.first}")
@@ -292,6 +294,7 @@ class Shard:
         if bodies is None:
             return append.acknowledge(state, claim, repeat=True, added=False)
         self._mark(stream)
+        first_seq = state.tail_seq
         self.appends_total += 1
         self.append_bytes_total += sum(map(len, bodies))
         self._stage(stream, bodies, command.at_ms, command.headers)
@@ -301,7 +304,7 @@ class Shard:
             append.note_writer(
                 state, changes, command.at_ms, claim=claim, stream_seq=None, close=False
             )
-        return append.acknowledge(state, claim, repeat=False, added=True)
+        return append.acknowledge(state, claim, repeat=False, added=True, first_seq=first_seq)
 
     def _live(self, command: Command) -> Stream:
         stream = self.find(command.bucket, command.name)
@@ -331,7 +334,7 @@ class Shard:
         time_ms = max(at_ms, state.last_time_ms)
         builder = stream.builders[-1] if stream.builders else self._open_run(stream)
         flags = records.APPEND_START
-        for message, own in zip(messages, headers or repeat(None)):  # noqa: B905 (no end)
+        for message, own in zip(messages, headers or repeat(())):  # noqa: B905 (no end)
             if builder.stored_bytes >= RUN_BYTES_MAX:
                 builder = self._open_run(stream)
             if len(message) <= RECORD_BODY_BYTES_MAX:
@@ -341,7 +344,7 @@ class Shard:
                 parts = records.split_message(message)
                 for part in parts[:-1]:
                     builder.add(part, flags | records.CONTINUES, time_ms, own)
-                    flags, own = 0, None
+                    flags, own = 0, ()
                 builder.add(parts[-1], 0, time_ms)
                 state.tail_seq = SeqNum(state.tail_seq + len(parts))
             flags = 0

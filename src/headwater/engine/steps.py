@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain, islice
 from typing import TypeVar
 
 from headwater.core.pending import Pending
@@ -31,8 +32,13 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Generator[None, None, T]) -> P
     return answer
 
 
-def follow(first: T | Pending[T], then: Callable[[T], Pending[U]]) -> Pending[U]:
-    """What `then` makes of a value that may be there or still to come."""
+def begin(entries: Iterator[T]) -> Iterator[T]:
+    """The same, with its first entry taken: a scan sees the store as it is at that moment."""
+    return chain(list(islice(entries, 1)), entries)
+
+
+def follow(first: T | Pending[T], then: Callable[[T], U | Pending[U]]) -> U | Pending[U]:
+    """What `then` makes of a value; both may be there or still to come."""
     if not isinstance(first, Pending):
         return then(first)
     answer: Pending[U] = Pending()
@@ -46,8 +52,11 @@ def follow(first: T | Pending[T], then: Callable[[T], Pending[U]]) -> Pending[U]
         except Exception as error:
             answer.fail(error)
             return
-        answer.on_cancel(second.cancel)
-        second.deliver(finish)
+        if isinstance(second, Pending):
+            answer.on_cancel(second.cancel)
+            second.deliver(finish)
+        else:
+            answer.resolve(second)
 
     def finish(outcome: U | Exception) -> None:
         if isinstance(outcome, Exception):

@@ -20,8 +20,11 @@ from headwater.core.webhook_urls import WebhookPolicy
 from headwater.dialects.common import base_url, error_response, preflight
 from headwater.dialects.durable.routes import ROOT, DurableDialect, DurableOptions
 from headwater.dialects.durable.subscriptions import route as route_subscriptions
+from headwater.dialects.log.routes import LogDialect, LogOptions
 from headwater.engine.clock import Clock, SystemClock
 from headwater.engine.engine import Engine
+from headwater.engine.stats import Served, Stats
+from headwater.engine.subscription_registry import Registry
 from headwater.engine.subscriptions import Subscriptions
 from headwater.server.cors import OriginPolicy
 from headwater.server.data import free_bytes_of, open_store
@@ -150,6 +153,7 @@ class Server:
         self._engine: Engine | None = None
         self._probes: Probes | None = None
         self._http: Http1Server | None = None
+        self._registry: Registry | None = None
         self._traffic = Traffic()
         self._listeners: list[asyncio.Server] = []
         self._on_drain: list[Callable[[], None]] = []
@@ -250,6 +254,32 @@ class Server:
         )
         app.mount("/v1/stream/", durable.begin)
         self._on_drain.append(durable.end_waits)
+        self._mount_log(app, engine)
+
+    def _mount_log(self, app: App, engine: Engine) -> None:
+        """The native API. Comes after the subscriptions, which it tells of."""
+        settings, registry = self.settings, self._registry
+        stats = Stats(engine, self._served)
+        stats.start()
+        self._on_close.append(stats.stop)
+        native = LogDialect(
+            engine,
+            LogOptions(
+                body_bytes_max=settings.body_bytes_max,
+                read_only=settings.read_only,
+                names=NameRules(settings.names),
+            ),
+            stats,
+            subscriptions_of=lambda bucket: registry.of_bucket(bucket).values() if registry else (),
+        )
+        app.mount("/v1/log/", native.begin)
+
+    def _served(self) -> Served:
+        assert self._http is not None
+        serving = self._http.serving
+        return Served(
+            len(serving.connections), serving.requests_total, self._traffic.response_bytes_total
+        )
 
     def _subscriptions(
         self, engine: Engine, origin_of: Callable[[Request], str]
@@ -259,6 +289,7 @@ class Server:
         policy = WebhookPolicy(self.settings.allow_local_webhooks, hosts)
         subscriptions = Subscriptions(engine, policy)
         subscriptions.start()
+        self._registry = subscriptions.registry
         self._on_close.append(subscriptions.close)
 
         def answer(request: Request, tail: str) -> Answer:

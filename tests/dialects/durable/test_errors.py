@@ -22,6 +22,7 @@ EXAMPLES: list[tuple[HeadwaterError, int, str, dict[str, str]]] = [
         "stream_closed",
         {"stream-closed": "true", "stream-next-offset": token(7, 42)},
     ),
+    (errors.InvalidRecord(3, "no"), 422, "invalid_record", {}),
     (errors.ContentTypeMismatch(expected="a/b", received="c/d"), 409, "content_type_mismatch", {}),
     (errors.SequenceRegression(last="b", received="a"), 409, "sequence_regression", {}),
     (errors.ProducerFenced(Epoch(3)), 403, "producer_fenced", {"producer-epoch": "3"}),

@@ -35,13 +35,35 @@ def messages(server: DurableServer, name: str = "s") -> list[object]:
     return found
 
 
-@pytest.fixture
-def slow() -> Iterator[tuple[DurableServer, FaultyStore]]:
+class SlowServer(DurableServer):
     """A server whose commits the test holds up."""
-    store = FaultyStore()
-    with DurableServer(store) as server:
-        yield server, store
-        store.release_syncs()
+
+    def __init__(self) -> None:
+        self.store = FaultyStore()
+        self._holds = 0
+        super().__init__(self.store)
+
+    def hold(self) -> None:
+        """From now on commands wait behind a commit that does not end."""
+        self.store.hold_syncs()
+        self._holds += 1
+        self.begin("PUT", f"held-{self._holds}")
+        self.runner.turn(2)
+        assert not self.queued
+
+    def release(self) -> None:
+        self.store.release_syncs()
+
+    @property
+    def queued(self) -> int:
+        return self.engine.committer.queue_commands
+
+
+@pytest.fixture
+def slow() -> Iterator[SlowServer]:
+    with SlowServer() as server:
+        yield server
+        server.release()
 
 
 # -- pieces of the body become visible as they arrive
@@ -59,6 +81,22 @@ def test_every_line_is_seen_while_the_body_goes_on(server: DurableServer) -> Non
     assert (reply.status, counted(reply)) == (204, 3)
     assert reply.next == server.head("s").next
     assert messages(server) == [{"t": "Hello"}, {"t": " world"}, "end"]
+
+
+def test_a_line_is_seen_after_the_next_commit(slow: SlowServer) -> None:
+    """One that arrives while a commit is under way goes into the one after it."""
+    slow.make("s")
+    follower = slow.follow("s", "-1")
+    upload = post(slow, TEXT)
+    upload.send_settled(b"1\n")
+    slow.hold()
+    upload.send(b"2\n", b"3\n", b"4\n")
+    assert (follower.text, slow.queued) == ("1\n", 3)
+    before = slow.engine.committer.figures.commits
+    slow.release()
+    slow.settle()
+    assert follower.text == "1\n2\n3\n4\n"
+    assert slow.engine.committer.figures.commits == before + 2, "the one under way, and theirs"
 
 
 @pytest.mark.parametrize("content_type", [TEXT, "text/markdown; charset=utf-8", NDJSON])
@@ -175,21 +213,20 @@ def test_a_closed_stream_is_known_before_the_body(server: DurableServer) -> None
 
 
 def test_a_stream_that_is_just_being_created_is_waited_for(
-    slow: tuple[DurableServer, FaultyStore],
+    slow: SlowServer,
 ) -> None:
-    server, store = slow
-    store.hold_syncs()
-    created = server.begin("PUT", "s", content_type=JSON)
-    server.runner.turn(2)
-    upload, gone = post(server), post(server)
+    slow.store.hold_syncs()
+    created = slow.begin("PUT", "s", content_type=JSON)
+    slow.runner.turn(2)
+    upload, gone = post(slow), post(slow)
     upload.send(b"1\n")
     gone.send(b"2\n")
     gone.cut()
     assert not upload.answered
-    store.release_syncs()
-    assert server.runner.result(created).status == 201
+    slow.release()
+    assert slow.runner.result(created).status == 201
     assert upload.finish().status == 204
-    assert messages(server) == [1]
+    assert messages(slow) == [1]
 
 
 def test_a_read_only_server_refuses_it() -> None:
@@ -231,17 +268,15 @@ def test_the_tail_is_compared_once(server: DurableServer) -> None:
 
 
 def test_nothing_is_submitted_behind_the_first_until_it_is_accepted(
-    slow: tuple[DurableServer, FaultyStore],
+    slow: SlowServer,
 ) -> None:
-    server, store = slow
-    server.make("s")
-    store.hold_syncs()
-    upload = post(server, TEXT)
-    before = server.engine.committer.queue_commands
+    slow.make("s")
+    slow.hold()
+    upload = post(slow, TEXT)
     upload.send(b"1\n2\n3\n")
-    assert server.engine.committer.queue_commands == before + 1
+    assert slow.queued == 1
     assert upload.paused
-    store.release_syncs()
+    slow.release()
     assert counted(upload.finish()) == 3
 
 
@@ -272,20 +307,19 @@ def test_a_repeated_request_skips_what_was_accepted(server: DurableServer) -> No
 
 
 def test_a_repeat_may_begin_while_the_first_try_is_still_being_committed(
-    slow: tuple[DurableServer, FaultyStore],
+    slow: SlowServer,
 ) -> None:
-    server, store = slow
-    server.make("s")
-    upload = post(server, TEXT, **producer())
+    slow.make("s")
+    upload = post(slow, TEXT, **producer())
     upload.send_settled(b"a\n")
-    store.hold_syncs()
+    slow.hold()
     upload.send(b"b\nc\nd")
     upload.cut()
-    again = post(server, TEXT, **producer())
+    again = post(slow, TEXT, **producer())
     again.send(b"a\nb\nc\nd\ne\n")
-    store.release_syncs()
+    slow.release()
     assert counted(again.finish()) == 5
-    assert server.content("s") == b"a\nb\nc\nd\ne\n"
+    assert slow.content("s") == b"a\nb\nc\nd\ne\n"
 
 
 def test_a_gap_is_refused_and_nothing_behind_it_counts(server: DurableServer) -> None:
@@ -419,71 +453,82 @@ def test_a_stream_that_somebody_closes_ends_it(
     assert server.content("s") == b"a\n"
 
 
+def test_the_first_thing_that_went_wrong_is_told(slow: SlowServer) -> None:
+    slow.make("s", content_type=JSON)
+    upload = post(slow)
+    upload.send_settled(b"1\n")
+    slow.hold()
+    slow.begin("POST", "s", stream_closed="true")
+    upload.send(b"2\n", b"nope\n")
+    slow.release()
+    slow.settle()
+    assert (upload.reply.error, counted(upload.reply)) == ("stream_closed", 1)
+
+
 @pytest.mark.parametrize("headers", [{}, producer()], ids=["plain", "producer"])
 def test_a_new_stream_of_the_same_name_gets_nothing(
-    slow: tuple[DurableServer, FaultyStore], headers: dict[str, str]
+    slow: SlowServer, headers: dict[str, str]
 ) -> None:
     """Deleted and created between two lines, all of it in one commit."""
-    server, store = slow
-    server.make("s")
-    upload = post(server, TEXT, **headers)
+    slow.make("s")
+    upload = post(slow, TEXT, **headers)
     upload.send_settled(b"a\n")
-    store.hold_syncs()
+    slow.hold()
     upload.send(b"b\n")
-    others = [server.begin("DELETE", "s")]
+    others = [slow.begin("DELETE", "s")]
     upload.send(b"c\n")
-    others.append(server.begin("PUT", "s", content_type=TEXT))
+    others.append(slow.begin("PUT", "s", content_type=TEXT))
     upload.send(b"d\n")
-    store.release_syncs()
-    assert [server.runner.result(other).status for other in others] == [204, 201]
+    slow.release()
+    assert [slow.runner.result(other).status for other in others] == [204, 201]
     reply = upload.finish(b"e\n")
     assert (reply.status, reply.error, counted(reply)) == (404, "stream_not_found", 2)
-    assert server.content("s") == b""
+    assert slow.content("s") == b""
 
 
-def test_a_full_disk_ends_it(server: DurableServer) -> None:
-    server.make("s", content_type=JSON)
-    upload = post(server)
+def test_a_full_disk_ends_it(slow: SlowServer) -> None:
+    slow.make("s", content_type=JSON)
+    upload = post(slow)
     upload.send_settled(b"1\n")
+    slow.hold()
     upload.send(b"2\n3\n4\n")
-    server.engine.sweeper.disk_low = True
+    slow.engine.sweeper.disk_low = True
     upload.send(b"5\n")
-    server.engine.sweeper.disk_low = False
+    slow.engine.sweeper.disk_low = False
     upload.send(b"6\n")
-    server.settle()
+    slow.release()
+    slow.settle()
     assert (upload.reply.status, counted(upload.reply)) == (507, 4)
-    assert messages(server) == [1, 2, 3, 4]
+    assert messages(slow) == [1, 2, 3, 4]
 
 
-def test_a_full_queue_ends_it(slow: tuple[DurableServer, FaultyStore]) -> None:
-    server, store = slow
-    server.make("s")
-    upload = post(server, TEXT)
+def test_a_full_queue_ends_it(slow: SlowServer) -> None:
+    slow.make("s")
+    upload = post(slow, TEXT)
     upload.send_settled(b"a\n")
-    committer = server.engine.committer
+    committer = slow.engine.committer
     committer._queue_bytes_max = 1000  # noqa: SLF001
-    store.hold_syncs()
+    slow.hold()
     upload.send(b"b\n" * 20)
     committer._queue_bytes_max = 1 << 30  # noqa: SLF001
     upload.send(b"c\n")
-    store.release_syncs()
-    server.settle()
+    slow.release()
+    slow.settle()
     reply = upload.reply
     assert (reply.status, reply.error, counted(reply)) == (503, "overloaded", 4)
-    assert server.content("s") == b"a\nb\nb\nb\n"
+    assert slow.content("s") == b"a\nb\nb\nb\n"
 
 
-def test_a_failed_sync_ends_it(slow: tuple[DurableServer, FaultyStore]) -> None:
-    server, store = slow
-    server.make("s")
-    upload = post(server, TEXT)
+def test_a_failed_sync_ends_it(slow: SlowServer) -> None:
+    slow.make("s")
+    upload = post(slow, TEXT)
     upload.send_settled(b"a\n")
-    store.sync_error = OSError("broken")
+    slow.store.sync_error = OSError("broken")
     upload.send_settled(b"b\nc\n")
     assert (upload.reply.error, counted(upload.reply)) == ("storage_failed", 1)
     with pytest.raises(StorageFailed):
-        server.engine.open("durable-streams", "s")
-    later = post(server, TEXT).reply
+        slow.engine.open("durable-streams", "s")
+    later = post(slow, TEXT).reply
     assert (later.error, counted(later)) == ("storage_failed", 0)
 
 
@@ -493,47 +538,52 @@ def test_a_bug_is_not_rendered_as_an_answer(
     server.make("s")
     upload = post(server, TEXT)
 
-    def broken(command: object) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(server.engine.shard, "apply", broken)
     upload.send_settled(b"a\n")
-    with pytest.raises(ZeroDivisionError):
-        upload.reply  # noqa: B018
-
-
-def test_a_server_that_stops_says_how_far_it_got(
-    slow: tuple[DurableServer, FaultyStore],
-) -> None:
-    server, store = slow
-    server.make("s")
-    upload, idle = post(server, TEXT), post(server, TEXT)
-    upload.send_settled(b"a\n")
-    store.hold_syncs()
-    upload.send(b"b\n")
-    server.dialect.end_waits()
-    upload.send(b"c\n")
-    assert idle.answered and not upload.answered, "what was submitted is settled first"
-    store.release_syncs()
-    server.settle()
-    assert (upload.reply.status, counted(upload.reply)) == (503, 2)
-    assert "retry-after" in upload.reply.headers
-    assert server.content("s") == b"a\nb\n"
+    monkeypatch.setattr(server.engine, "append", broken)
+    second = post(server, TEXT)
+    second.send_settled(b"a\n")
+    monkeypatch.setattr(server.engine, "open", broken)
+    third = post(server, TEXT)
+    for each in (upload, second, third):
+        with pytest.raises(ZeroDivisionError):
+            each.reply  # noqa: B018
     assert not server.dialect._incremental.open  # noqa: SLF001
 
 
-def test_a_server_that_stops_does_not_wait_for_a_stream_to_appear(
-    slow: tuple[DurableServer, FaultyStore],
+def test_a_server_that_stops_says_how_far_it_got(
+    slow: SlowServer,
 ) -> None:
-    server, store = slow
-    store.hold_syncs()
-    server.begin("PUT", "s", content_type=TEXT)
-    server.runner.turn(2)
-    upload = post(server, TEXT)
-    server.dialect.end_waits()
+    slow.make("s")
+    upload, idle = post(slow, TEXT), post(slow, TEXT)
+    upload.send_settled(b"a\n")
+    slow.hold()
+    upload.send(b"b\n")
+    slow.dialect.end_waits()
+    upload.send(b"c\n")
+    assert idle.answered and not upload.answered, "what was submitted is settled first"
+    slow.release()
+    slow.settle()
+    assert (upload.reply.status, counted(upload.reply)) == (503, 2)
+    assert "retry-after" in upload.reply.headers
+    assert slow.content("s") == b"a\nb\n"
+    assert not slow.dialect._incremental.open  # noqa: SLF001
+
+
+def test_a_server_that_stops_does_not_wait_for_a_stream_to_appear(
+    slow: SlowServer,
+) -> None:
+    slow.store.hold_syncs()
+    slow.begin("PUT", "s", content_type=TEXT)
+    slow.runner.turn(2)
+    upload = post(slow, TEXT)
+    slow.dialect.end_waits()
     assert (upload.reply.status, counted(upload.reply)) == (503, 0)
-    store.release_syncs()
-    server.settle()
+    slow.release()
+    slow.settle()
 
 
 # -- a cut connection
@@ -555,17 +605,16 @@ def test_complete_lines_stay_when_the_connection_is_cut(
 
 
 def test_lines_that_waited_for_room_stay_when_the_connection_is_cut(
-    slow: tuple[DurableServer, FaultyStore],
+    slow: SlowServer,
 ) -> None:
-    server, store = slow
-    server.make("s")
-    store.hold_syncs()
-    upload = post(server, TEXT)
+    slow.make("s")
+    slow.hold()
+    upload = post(slow, TEXT)
     upload.send(b"x\n" * 1000 + b"y")
     upload.cut()
-    store.release_syncs()
-    server.settle()
-    assert server.content("s") == b"x\n" * 1000
+    slow.release()
+    slow.settle()
+    assert slow.content("s") == b"x\n" * 1000
 
 
 # -- back-pressure
@@ -576,68 +625,59 @@ def test_lines_that_waited_for_room_stay_when_the_connection_is_cut(
     [(b"token\n", incremental.WINDOW_COMMANDS_MAX), (b"x" * 9999 + b"\n", 27)],
     ids=["commands", "bytes"],
 )
-def test_no_more_than_the_window_is_submitted(
-    slow: tuple[DurableServer, FaultyStore], line: bytes, commands: int
-) -> None:
-    server, store = slow
-    server.make("s")
-    committer = server.engine.committer
-    upload = post(server, TEXT)
+def test_no_more_than_the_window_is_submitted(slow: SlowServer, line: bytes, commands: int) -> None:
+    slow.make("s")
+    upload = post(slow, TEXT)
     upload.send_settled(line)
-    store.hold_syncs()
-    upload.send(line)
-    server.runner.turn(2)  # the commit under way holds this one
-    sent = 2
+    slow.hold()
+    sent = 1
     while not upload.paused:
         upload.send(line * 2)
         sent += 2
-    assert committer.queue_commands == commands - 1
+    assert slow.queued == commands
     assert sent - 1 - commands <= 2, "what waits here is one read at most"
     assert not upload.answered
-    store.release_syncs()
-    server.settle()
+    slow.release()
+    slow.settle()
     assert not upload.paused
     assert counted(upload.finish()) == sent
-    assert server.content("s") == line * sent
+    assert slow.content("s") == line * sent
 
 
 def test_a_long_body_in_one_read_is_not_cut_ahead_of_time(
-    slow: tuple[DurableServer, FaultyStore],
+    slow: SlowServer,
 ) -> None:
-    server, store = slow
-    server.make("s")
-    store.hold_syncs()
-    upload = post(server, TEXT)
+    slow.make("s")
+    slow.hold()
+    upload = post(slow, TEXT)
     upload.send(b"\n" * 100_000)
-    assert server.engine.committer.queue_commands == 1
-    store.release_syncs()
+    assert slow.queued == 1
+    slow.release()
     assert counted(upload.finish()) == 100_000
 
 
-def test_bytes_wait_in_the_connection(slow: tuple[DurableServer, FaultyStore]) -> None:
-    server, store = slow
-    server.make("s", content_type=BYTES)
-    store.hold_syncs()
-    upload = post(server, BYTES)
+def test_bytes_wait_in_the_connection(slow: SlowServer) -> None:
+    slow.make("s", content_type=BYTES)
+    slow.hold()
+    upload = post(slow, BYTES)
     upload.send(b"a", b"b", b"c")
     assert upload.paused
-    store.release_syncs()
+    slow.release()
     assert counted(upload.finish()) == 3
-    assert server.content("s") == b"abc"
+    assert slow.content("s") == b"abc"
 
 
-def test_an_ended_body_waits_for_its_window_too(slow: tuple[DurableServer, FaultyStore]) -> None:
-    server, store = slow
-    server.make("s")
-    store.hold_syncs()
-    upload = post(server, TEXT, stream_closed="true")
+def test_an_ended_body_waits_for_its_window_too(slow: SlowServer) -> None:
+    slow.make("s")
+    slow.hold()
+    upload = post(slow, TEXT, stream_closed="true")
     upload.send(b"x\n" * 600)
     upload.end()
-    assert server.engine.committer.queue_commands == 1
-    store.release_syncs()
-    server.settle()
+    assert slow.queued == 1
+    slow.release()
+    slow.settle()
     assert counted(upload.reply) == 600 and upload.reply.closed
-    assert server.content("s") == b"x\n" * 600
+    assert slow.content("s") == b"x\n" * 600
 
 
 # -- exactly once, wherever it is cut
@@ -676,7 +716,7 @@ def test_a_producer_that_repeats_itself_writes_every_line_once(
 @settings(max_examples=200, deadline=None)
 @given(
     plan=st.lists(
-        st.sampled_from([1, 2, 3, "close", "delete", "create", "settle"]),
+        st.sampled_from([1, 2, 3, "close", "delete", "create", "settle", "hold"]),
         min_size=1,
         max_size=14,
     ),
@@ -687,7 +727,7 @@ def test_what_is_accepted_is_a_beginning_of_what_was_sent(
     plan: list[int | str], numbered: bool, kind: str
 ) -> None:
     """Whatever others do: lines of one stream, in order, none left out, none after a refusal."""
-    with DurableServer() as server:
+    with SlowServer() as server:
         server.make("s", content_type=kind)
         stream = server.engine.open("durable-streams", "s")
         upload = post(server, kind, **(producer() if numbered else {}))
@@ -703,7 +743,11 @@ def test_what_is_accepted_is_a_beginning_of_what_was_sent(
             elif step == "create":
                 server.begin("PUT", "s", content_type=kind)
             else:
+                server.release()
                 server.settle()
+                if step == "hold":
+                    server.hold()
+        server.release()
         reply = upload.finish()
         assert counted(reply) <= sent
         assert stream.state.tail_message == counted(reply)

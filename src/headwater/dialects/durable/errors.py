@@ -13,6 +13,7 @@ from headwater.core.errors import (
     ForkRefused,
     HeadwaterError,
     InvalidOffset,
+    InvalidRecord,
     InvalidRequest,
     OffsetTrimmed,
     Overloaded,
@@ -103,6 +104,7 @@ RENDERERS: dict[type[HeadwaterError], Renderer] = {
     StreamClosed: _closed,  # PROTOCOL §5.2, precedence 1
     ContentTypeMismatch: _plain(409, "content_type_mismatch"),
     PreconditionFailed: _precondition,
+    InvalidRecord: _plain(422, "invalid_record"),
     SequenceRegression: _plain(409, "sequence_regression"),
     ProducerFenced: _fenced,
     ProducerGap: _gap,

@@ -118,6 +118,7 @@ class IncrementalAppend:
         "_name",
         "_paused",
         "_pieces",
+        "_pump_scheduled",
         "_refusal",
         "_request",
         "_stream",
@@ -154,10 +155,12 @@ class IncrementalAppend:
 
         self._refusal: Exception | None = None
         """What the engine said to a command. It came before any failure of ours in the body."""
-        self._failure: HeadwaterError | PieceTooLong | None = None
+        self._failure: Exception | None = None
+        """What went wrong on our side of it. A bug too ends the request, not the loop's turn."""
         self._ended = False
         self._close_due = False
         self._paused = False
+        self._pump_scheduled = False
 
         appends.open.add(self)
         reader = request.body_reader
@@ -165,7 +168,7 @@ class IncrementalAppend:
             reader.on_abort = self._cut
         self._look_up()
 
-    def stop(self, error: HeadwaterError) -> None:
+    def stop(self, error: Exception) -> None:
         """Submit nothing more; answer when what was submitted is settled."""
         if self._failure is None:
             self._failure = error
@@ -177,7 +180,7 @@ class IncrementalAppend:
         engine, bucket, name = self._appends.engine, self._bucket, self._name
         try:
             found = engine.when_settled(bucket, name, lambda: engine.open(bucket, name))
-        except HeadwaterError as error:
+        except Exception as error:
             self.stop(error)
             return
         if isinstance(found, Pending):
@@ -193,7 +196,7 @@ class IncrementalAppend:
             if isinstance(found, Exception):
                 raise found
             self._pieces = choose_pieces(found, self._claims, self._appends.piece_bytes_max)
-        except HeadwaterError as error:
+        except Exception as error:
             self.stop(error)
             return
         self._stream = found
@@ -210,9 +213,17 @@ class IncrementalAppend:
     # -- the body
 
     def _receive(self, data: bytes) -> None:
-        if not self._stopped:
-            self._pieces.feed(data)
-            self._pump()
+        if self._stopped:
+            return
+        self._pieces.feed(data)
+        if not self._pump_scheduled:
+            # Not at once: one read may bring many chunks, and what came together goes together.
+            self._pump_scheduled = True
+            self._appends.engine.loop.call_soon(self._pump_read)
+
+    def _pump_read(self) -> None:
+        self._pump_scheduled = False
+        self._pump()
 
     def _end(self) -> None:
         """The body is whole: a last line without a line end counts, and so does the close."""
@@ -232,7 +243,7 @@ class IncrementalAppend:
         """Submit what there is room for, then wait for acknowledgements, for more, or answer."""
         try:
             self._submit_pieces()
-        except (HeadwaterError, PieceTooLong) as error:
+        except Exception as error:
             self._failure = error
         drained = self._ended and not self._pieces.ready and not self._close_due
         if not self._stopped and not drained:

@@ -6,7 +6,6 @@ A line ends with LF; a CR before it belongs to the line.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import NamedTuple, Protocol
 
 from headwater.core import jsonmode
@@ -54,12 +53,12 @@ class Pieces(Protocol):
 
 
 class Chunks:
-    """Bytes without lines: a piece is what came at once."""
+    """Bytes without lines: a piece is what came at once. How HTTP framed it means nothing."""
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque()
+        self._waiting: list[bytes] = []
 
     @property
     def ready(self) -> bool:
@@ -73,7 +72,11 @@ class Chunks:
         """Nothing is ever left over."""
 
     def take(self) -> Piece | None:
-        return Piece(self._waiting.popleft(), 1) if self._waiting else None
+        if not self._waiting:
+            return None
+        piece = Piece(b"".join(self._waiting), 1)
+        self._waiting.clear()
+        return piece
 
 
 class _Buffer:

@@ -1,0 +1,1 @@
+"""The native API at /v1/log/…: records by number and many streams at once, for programs."""
