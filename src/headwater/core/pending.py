@@ -79,6 +79,8 @@ class Pending(Generic[T]):
             return
         self._sink = None
         outcome, failed = self._outcome, self._failed
+        # What is delivered is not ours to keep: a cycle elsewhere would hold on to whole bodies.
+        self._outcome = self._cancel = None
         for catches, step in self._steps:
             if catches is not failed:
                 continue

@@ -173,7 +173,10 @@ class Committer:
             try:
                 outcome: Any = apply(command)
             except HeadwaterError as error:
-                outcome = error
+                # Its frames lead back to this commit, bodies included, and would live until the
+                # collector runs.
+                outcome = error.with_traceback(None)
+                outcome.__context__ = None
             except Exception as error:
                 # A bug in a rule must not take the others in its commit down with it.
                 log.exception("a command failed unexpectedly")

@@ -37,6 +37,7 @@ from headwater.engine.reader import Slice
 from headwater.engine.retention import Retainer
 from headwater.engine.shard import Shard, Stream
 from headwater.engine.sweeper import Sweeper
+from headwater.engine.wakes import Wakes
 from headwater.storage import keys
 from headwater.storage.store import Store
 from headwater.wire import offsets
@@ -83,6 +84,7 @@ class Engine:
             retention = parse_retention(stored.decode())
             if retention is not None:
                 self._bucket_retention[bucket] = retention
+        self._wakes = Wakes(loop)
         self.committer = Committer(
             self.shard,
             loop,
@@ -359,7 +361,7 @@ class Engine:
     def _settled(self, changed: list[Stream]) -> None:
         for stream in changed:
             if stream.followers:
-                _wake(stream)
+                self._wakes.add(stream)
         for observer in self.observers if changed else ():
             try:
                 observer(changed)
@@ -387,15 +389,6 @@ class Engine:
     def _closed(self, _: None) -> None:
         self.committer.stop()
         self.store.close()
-
-
-def _wake(stream: Stream) -> None:
-    shared: dict[Any, Any] = {}
-    for follower in tuple(stream.followers or ()):
-        try:
-            follower(stream, shared)
-        except Exception:
-            log.exception("a follower failed; the others go on")
 
 
 def _complete(answer: Pending[Any], outcome: Any) -> None:

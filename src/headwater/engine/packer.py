@@ -15,6 +15,7 @@ from headwater.core.stream import encode_state
 from headwater.core.types import SeqNum
 from headwater.engine.shard import Shard, Stream
 from headwater.storage import keys, packing
+from headwater.storage.packing import Pieces
 from headwater.storage.runs import merge
 from headwater.storage.store import StoreBusy
 
@@ -53,18 +54,17 @@ class Packer:
         count = len(stream.runs)
         if count < 2 or not self.enabled or stream.purged:
             return
-        if not packing.worth_packing(count, stream.run_bytes, stream.checkpoint_bytes):
+        if not packing.worth_packing(count, stream.runs.bytes, stream.checkpoint_bytes):
             return
         while len(stream.runs) > JOB_RUNS_MAX:
             self._prepare_part(stream)
         state = stream.state
-        plan = packing.plan(stream.runs, state.partial_chunks, state.tail_seq)
+        plan = packing.plan(list(stream.runs), state.partial_chunks, state.tail_seq)
         state.partial_chunks = plan.partial
         checkpoint = encode_state(state)
         stream.checkpoint_bytes = len(checkpoint)
         self._add(_Job(stream, plan, checkpoint, stream.checkpoint_number, len(stream.runs)))
-        stream.runs = []
-        stream.run_bytes = 0
+        stream.runs = Pieces()
 
     def _prepare_part(self, stream: Stream) -> None:
         """Pack the first of very many runs, without a checkpoint.
@@ -72,12 +72,12 @@ class Packer:
         Nothing before them is merged with them: a chunk must not reach over the checkpoint that is
         on disk, because loading the stream replays from there.
         """
-        first, rest = stream.runs[:JOB_RUNS_MAX], stream.runs[JOB_RUNS_MAX:]
+        runs = list(stream.runs)
+        first, rest = runs[:JOB_RUNS_MAX], runs[JOB_RUNS_MAX:]
         plan = packing.plan(first, [], rest[0][0])
         stream.state.partial_chunks = plan.partial
         self._add(_Job(stream, plan, None, stream.checkpoint_number, len(first)))
-        stream.runs = rest
-        stream.run_bytes = sum(size for _, size in rest)
+        stream.runs = Pieces(rest)
 
     def _add(self, job: _Job) -> None:
         self.debt_runs += job.runs

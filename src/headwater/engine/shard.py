@@ -33,6 +33,7 @@ from headwater.core.stream import StreamState, WriterChanges, decode_state, enco
 from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
 from headwater.engine.forks import find_fork_point
 from headwater.storage import keys
+from headwater.storage.packing import Pieces
 from headwater.storage.runs import RecordHeaders, Run, RunBuilder
 from headwater.storage.store import Batch, Store
 
@@ -60,7 +61,6 @@ class Stream:
         "gone",
         "packing_jobs",
         "purged",
-        "run_bytes",
         "runs",
         "state",
         "tail",
@@ -83,9 +83,8 @@ class Stream:
         self.builders: list[RunBuilder] = []
         self.dirty = False
         self.touched_in_commit = False
-        self.runs: list[tuple[SeqNum, int]] = []
+        self.runs = Pieces()
         """First record and stored bytes of the runs since the last packing."""
-        self.run_bytes = 0
         self.checkpoint_bytes = 0
         self.checkpoint_number = 0
         self.packing_jobs = 0
@@ -182,8 +181,7 @@ class Shard:
             _replay(state, run)
             runs.append((run.first, run.stored_bytes))
         stream = Stream(state)
-        stream.runs = runs
-        stream.run_bytes = sum(size for _, size in runs)
+        stream.runs = Pieces(runs)
         stream.checkpoint_bytes = len(stored)
         stream.accessed_at_ms = _credited_access_ms(state)
         return stream
@@ -489,8 +487,7 @@ class Shard:
             return
         keep = self._run_start(stream, to.seq)
         state.partial_chunks = [piece for piece in state.partial_chunks if piece[0] >= keep]
-        kept = [piece for piece in stream.runs if piece[0] >= keep]
-        stream.runs, stream.run_bytes = kept, sum(size for _, size in kept)
+        stream.runs = Pieces(piece for piece in stream.runs if piece[0] >= keep)
         stream_id = state.id
         self._effects.append(lambda batch: self._drop_runs(batch, stream_id, keep))
 
@@ -547,8 +544,7 @@ class Shard:
                 # A checkpoint of the same commit covers the run: nothing to replay, but still
                 # something to pack.
                 size = builder.stored_bytes + RUN_OVERHEAD_BYTES
-                stream.runs.append((builder.first, size))
-                stream.run_bytes += size
+                stream.runs.add(builder.first, size)
             stream.builders = []
             if not stream.purged:  # what a purged stream got in this commit was never written
                 stream.tail = state.tail

@@ -7,6 +7,8 @@ times, and a stream has few small pieces at its end however slowly it grows.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headwater.core.limits import KIB
@@ -18,6 +20,30 @@ RUNS_MIN = 64
 
 Piece = tuple[SeqNum, int]
 """First record and stored bytes of a run, or of a region that is not a full chunk yet."""
+
+
+class Pieces:
+    """Runs in order, kept compactly: a busy server has many streams with dozens each."""
+
+    __slots__ = ("_firsts", "_sizes", "bytes")
+
+    def __init__(self, pieces: Iterable[Piece] = ()) -> None:
+        self._firsts = array("Q")
+        self._sizes = array("Q")
+        self.bytes = 0
+        for first, size in pieces:
+            self.add(first, size)
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def __iter__(self) -> Iterator[Piece]:
+        return zip(map(SeqNum, self._firsts), self._sizes, strict=True)
+
+    def add(self, first: SeqNum, size: int) -> None:
+        self._firsts.append(first)
+        self._sizes.append(size)
+        self.bytes += size
 
 
 class Plan(NamedTuple):

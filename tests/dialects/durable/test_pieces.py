@@ -169,6 +169,25 @@ def test_the_lines_before_an_invalid_one_come_first(line: bytes, single: bool) -
             source.take()
 
 
+def test_what_is_accepted_here_is_accepted_wherever_it_is_parsed() -> None:
+    """The deepest line that passes passes again under many more calls."""
+
+    def passes(depth: int) -> bool:
+        source = JsonLines(BYTES_MAX * 1000, single=False)
+        source.feed(b"1\n%b%b\n" % (b"[" * depth, b"]" * depth))
+        piece = source.take()
+        return piece is not None and piece.parts == 2
+
+    deepest = max(depth for depth in range(100, 2000) if passes(depth))
+
+    def check(calls: int) -> list[bytes]:
+        if calls:
+            return check(calls - 1)
+        return jsonmode.flatten(b"[%b%b]" % (b"[" * deepest, b"]" * deepest))
+
+    assert check(pieces.DEPTH_SPARE - 10)
+
+
 def test_lines_that_are_only_valid_together_are_refused() -> None:
     """`[1` and `2],3` make two values, if they are joined as a list."""
     source = JsonLines(BYTES_MAX, single=False)

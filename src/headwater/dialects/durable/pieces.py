@@ -15,6 +15,10 @@ from headwater.core.limits import KIB
 GROUP_BYTES = 64 * KIB
 """Lines that arrived together are appended together, up to about this much."""
 
+DEPTH_SPARE = 64
+"""How deep JSON may be nested depends on how deep the calls are in which it is parsed. A line that
+is accepted here must be when it is appended, so here it must leave that many levels to spare."""
+
 _WHITESPACE = b" \t\r\n"
 
 
@@ -170,6 +174,7 @@ class JsonLines(_Buffer):
         body = b"[%b]" % b",".join(lines)
         try:
             valid = jsonmode.flatten(body) == lines
+            _check_depth(body)
         except InvalidRequest:
             valid = False
         if not valid:
@@ -184,12 +189,14 @@ class JsonLines(_Buffer):
     def _find_invalid(self, lines: list[bytes]) -> int:
         for number, line in enumerate(lines):
             try:
-                if jsonmode.flatten(b"[%b]" % line) == [line]:
-                    continue
-                jsonmode.flatten(line)  # says what is wrong with it
-                reason = "each line is one JSON value"
+                jsonmode.check_value(line)
+                _check_depth(b"[%b]" % line)
             except InvalidRequest as error:
-                reason = str(error)
-            self._invalid = InvalidRequest(f"{reason}. line={self._taken + number + 1}")
-            return number
+                self._invalid = InvalidRequest(f"{error}. line={self._taken + number + 1}")
+                return number
         raise AssertionError("lines that are valid one by one are valid together")
+
+
+def _check_depth(value: bytes) -> None:
+    """Raises InvalidRequest if a valid value is nested so deeply that it may be refused later."""
+    jsonmode.check_value(b"%b%b%b" % (b"[" * DEPTH_SPARE, value, b"]" * DEPTH_SPARE))

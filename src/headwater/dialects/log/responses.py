@@ -331,7 +331,7 @@ def describe(
         ],
         followers=len(stream.followers or ()),
         storage=Storage(
-            stream.checkpoint_bytes, len(stream.runs), stream.run_bytes, len(state.partial_chunks)
+            stream.checkpoint_bytes, len(stream.runs), stream.runs.bytes, len(state.partial_chunks)
         ),
     )
 
