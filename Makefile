@@ -68,7 +68,7 @@ upgrade: ## write constraints.txt anew, from the newest releases
 	mv $(VENV)/constraints.txt constraints.txt
 
 clean: ## remove everything that was made here, .venv included
-	rm -rf $(VENV) tests/conformance/node_modules build dist .coverage htmlcov
+	rm -rf $(VENV) tests/conformance/node_modules bench/node_modules build dist .coverage htmlcov
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import procfs, report, tools
 from bench.plan import Plan, quick
 from bench.report import Row, say
-from bench.scenarios import appends, catch_up, live, scale
+from bench.scenarios import appends, catch_up, incremental, live, scale
 
 SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
     "append-64x64": appends.many_streams,
@@ -27,6 +27,9 @@ SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
     "catch-up-singles": catch_up.singles,
     "sse-500": live.fanout,
     "idle-followers": live.idle,
+    "incremental-paced": incremental.paced,
+    "incremental-flat-out": incremental.flat_out,
+    "incremental-producer": incremental.numbered,
     "million-streams": scale.many_streams,
 }
 

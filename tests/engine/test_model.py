@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from headwater.core.commands import Command
 from headwater.core.errors import (
     InvalidOffset,
+    OffsetTrimmed,
     StreamGone,
     StreamNotFound,
 )
@@ -35,6 +36,7 @@ from tests.support.builders import (
     delete,
     fork_of,
     position,
+    trim,
 )
 from tests.support.engines import ALL, EngineRunner, body, small_sizes
 from tests.support.model import (
@@ -166,6 +168,14 @@ class Histories(RuleBasedStateMachine):
         )
         self.will(command, self.model.fork(name, source, at, sub_offset, messages))
 
+    @rule(name=st.sampled_from(NAMES), where=st.integers(0, 20))
+    def trim(self, name: str, where: int) -> None:
+        self.commit()  # only what is durable can be trimmed
+        stream = self.model.streams.get(name)
+        if stream is not None:
+            to = stream.position(where % (len(stream.messages) + 1))
+            self.will(trim(name, to), self.model.trim(name, to))
+
     # -- looking
 
     @rule()
@@ -194,6 +204,9 @@ class Histories(RuleBasedStateMachine):
             return
         for runner in self.runners:
             index = where % (len(stream.messages) + 1)
+            if index < stream.first:
+                self.read_what_was_trimmed(runner, name, stream, index)
+                index = stream.first
             while True:
                 start = stream.position(index)
                 expected, index = stream.slice(index, size_max)
@@ -205,6 +218,15 @@ class Histories(RuleBasedStateMachine):
                 if found.at_tail:
                     break
 
+    def read_what_was_trimmed(
+        self, runner: EngineRunner, name: str, stream: ModelStream, index: int
+    ) -> None:
+        first = stream.position(stream.first)
+        with pytest.raises(OffsetTrimmed) as caught:
+            runner.read(name, stream.position(index))
+        assert caught.value.first == first
+        assert runner.read(name).start == first
+
     @rule(name=st.sampled_from(NAMES), seq=st.integers(0, 30), byte=st.integers(0, 200))
     def read_from_nowhere(self, name: str, seq: int, byte: int) -> None:
         """A position that was never handed out is refused; so is forking there."""
@@ -212,10 +234,12 @@ class Histories(RuleBasedStateMachine):
         stream = self.model.streams.get(name)
         if stream is None or stream.deleted:
             return
-        starts = {stream.position(index) for index in range(len(stream.messages) + 1)}
+        starts = set(stream.starts)
         wrong = position(seq, byte)
         inside = position(seq, sum(len(m.body) for m in stream.messages[: seq // 2]))
-        for nowhere in {wrong, inside, *_inside_messages(stream)} - starts:
+        first = stream.position(stream.first)
+        nowheres = {wrong, inside, *_inside_messages(stream)} - starts
+        for nowhere in (wrong for wrong in nowheres if wrong.seq >= first.seq):
             for runner in self.runners:
                 with pytest.raises(InvalidOffset):
                     runner.read(name, nowhere)

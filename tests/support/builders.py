@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.core.commands import Append, Create, Delete, Expire, ForkClaim, Touch
+from headwater.core.commands import Append, Create, Delete, Expire, ForkClaim, Touch, Trim
 from headwater.core.producer import ProducerClaim
 from headwater.core.stream import StreamState
 from headwater.core.types import (
@@ -88,6 +88,10 @@ def expire(name: str = "s", *, at_ms: int = START_MS) -> Expire:
 
 def touch(name: str = "s", *, at_ms: int = START_MS) -> Touch:
     return Touch(BUCKET, name, TimestampMs(at_ms))
+
+
+def trim(name: str, to: Position, *, at_ms: int = START_MS) -> Trim:
+    return Trim(BUCKET, name, TimestampMs(at_ms), to)
 
 
 def stream_state(content_type: str = TEXT, *, stream_id: int = 1, name: str = "s") -> StreamState:

@@ -16,7 +16,7 @@ from headwater.core.names import DURABLE_STREAMS_BUCKET
 from headwater.core.pending import Pending
 from headwater.core.types import Position
 from headwater.dialects.log.requests import ARROW_TYPE
-from headwater.dialects.log.routes import ROOT, LogDialect, LogOptions, SubscriptionsOf
+from headwater.dialects.log.routes import ROOT, LogDialect, LogOptions
 from headwater.engine.stats import Stats
 from headwater.storage.store import Store
 from headwater.wire.http import Request, Response, Route, StreamedResponse
@@ -24,6 +24,8 @@ from tests.support.clock import FakeClock
 from tests.support.durable import DurableServer, Headers, Reply, Writer
 
 Pairs = list[tuple[bytes, bytes]]
+
+TURNS_MAX = 100_000
 
 HEADERS_TYPE = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
 
@@ -87,9 +89,17 @@ class LogDownload:
         self.writer = Writer()
         self.writer.slow = slow
         self._server = server
-        server.writers.append(self.writer)
         response.start(self.writer)
-        server.settle()
+        self._run()
+
+    def _run(self) -> None:
+        """Until the client is slow, or the answer has ended."""
+        writer = self.writer
+        for _ in range(TURNS_MAX):
+            if writer.full or writer.finished or writer.aborted:
+                return
+            self._server.runner.turn()
+        raise AssertionError("the download does not come to rest")
 
     @property
     def received(self) -> bytes:
@@ -100,7 +110,7 @@ class LogDownload:
         self.writer.full = False
         assert self.writer.on_drain is not None
         self.writer.on_drain()
-        self._server.settle()
+        self._run()
 
 
 class LogServer(DurableServer):
@@ -110,16 +120,12 @@ class LogServer(DurableServer):
         self,
         store: Store | None = None,
         clock: FakeClock | None = None,
-        *,
-        subscriptions_of: SubscriptionsOf = lambda bucket: (),
         **options: Any,
     ) -> None:
         super().__init__(store, clock)
         self.stats = Stats(self.engine)
         self.stats.start()
-        self.log = LogDialect(
-            self.engine, LogOptions(**options), self.stats, subscriptions_of=subscriptions_of
-        )
+        self.log = LogDialect(self.engine, LogOptions(**options), self.stats)
 
     def ask(
         self, method: str, path: str, query: str = "", body: bytes = b"", /, **headers: str

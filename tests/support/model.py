@@ -15,6 +15,7 @@ from headwater.core.errors import (
     HeadwaterError,
     InvalidOffset,
     InvalidRequest,
+    OffsetTrimmed,
     ProducerGap,
     StreamClosed,
     StreamExists,
@@ -48,11 +49,20 @@ class ModelStream:
     source: ModelStream | None = None
     origin: tuple[str, Position, int] | None = None
     messages: list[Message] = field(default_factory=list)
+    first: int = 0
+    """The first message that is retained."""
     closed: bool = False
     deleted: bool = False
     forks: int = 0
     next_batch: dict[str, int] = field(default_factory=dict)
     closed_by: tuple[str, int] | None = None
+    settled_records: int = 0
+    """Records that are surely durable: only these can be trimmed."""
+
+    @property
+    def starts(self) -> list[Position]:
+        """Where each message begins, and the tail: the positions that reads hand out."""
+        return [self.position(index) for index in range(len(self.messages) + 1)]
 
     def position(self, index: int) -> Position:
         """Where message `index` begins."""
@@ -71,8 +81,8 @@ class ModelStream:
 
     @property
     def content(self) -> bytes:
-        """Everything, as one response body."""
-        return self.slice(0, 1 << 40)[0]
+        """Everything retained, as one response body."""
+        return self.slice(self.first, 1 << 40)[0]
 
     def slice(self, index: int, size_max: int) -> tuple[bytes, int]:
         """The bytes of a slice, and the message it ends before."""
@@ -106,6 +116,11 @@ class Model:
 
     def __init__(self) -> None:
         self.streams: dict[str, ModelStream] = {}
+
+    def settle(self) -> None:
+        """Everything so far is durable."""
+        for stream in self.streams.values():
+            stream.settled_records = stream.tail.seq
 
     def view(self) -> dict[str, View]:
         """What can be known of every stream from outside."""
@@ -170,9 +185,8 @@ class Model:
         inherited = _inherited(source, at, sub_offset)
         if not isinstance(inherited, list):
             return inherited
-        fork = self.streams[name] = ModelStream(
-            source.json, source, (source_name, at, sub_offset), inherited
-        )
+        origin, first = (source_name, at, sub_offset), min(source.first, len(inherited))
+        fork = self.streams[name] = ModelStream(source.json, source, origin, inherited, first)
         source.forks += 1
         fork.add(bodies)
         return (fork.tail, False, True)
@@ -200,6 +214,13 @@ class Model:
             self._purge(stream)
         return None
 
+    def trim(self, name: str, to: Position) -> Expected:
+        """Forget the messages before a position, which the stream has."""
+        stream = self.streams.get(name)
+        if stream is not None and not stream.deleted and to in stream.starts:
+            stream.first = max(stream.first, stream.starts.index(to))
+        return None
+
     def _purge(self, stream: ModelStream) -> None:
         self.streams = {name: kept for name, kept in self.streams.items() if kept is not stream}
         source = stream.source
@@ -213,10 +234,13 @@ def _inherited(
     source: ModelStream, at: Position, sub_offset: int
 ) -> list[Message] | type[HeadwaterError]:
     """The messages of a fork, or why it cannot be."""
-    starts = [source.position(index) for index in range(len(source.messages) + 1)]
-    if at not in starts:
+    if at not in source.starts:
         return InvalidOffset
-    index = starts.index(at)
+    index = source.starts.index(at)
+    if index == sub_offset == 0:
+        return []
+    if index < source.first:
+        return OffsetTrimmed
     if sub_offset == 0:
         return source.messages[:index]
     rest = source.messages[index:]

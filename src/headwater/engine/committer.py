@@ -32,6 +32,8 @@ COMMAND_BYTES = 256
 """What a command in the queue costs besides its body."""
 RECORD_BYTES = 64
 """What each record of an append of records costs besides its body and headers."""
+GATHER_TURNS_MAX = 8
+"""A commit begins after this many turns of the loop even if each brought more commands."""
 BUSY_RETRY_S = 0.005
 
 Ticket = tuple[Command, "Pending[Any]", int]
@@ -101,6 +103,7 @@ class Committer:
         self._queue_bytes = 0
         self._running: list[tuple[Pending[Any], Any]] | None = None
         self._scheduled = False
+        self._gathered = self._turns = 0
         self._started_s = 0.0
         self._closing: Pending[None] | None = None
         self._after: list[Callable[[], None]] = []
@@ -141,9 +144,28 @@ class Committer:
         self._queue.append((command, answer, size))
         self._queue_bytes += size
         if self._running is None and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._begin)
+            self._schedule()
         return answer
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._gathered = len(self._queue)
+        self._turns = 0
+        self._loop.call_soon(self._gather)
+
+    def _gather(self) -> None:
+        """Begin once a turn of the loop brings no more commands.
+
+        Writers that were answered together come back together; a commit begun with the first of
+        them would leave the rest to another sync. There is no waiting: each turn had work to do.
+        """
+        count = len(self._queue)
+        if count > self._gathered and self._turns < GATHER_TURNS_MAX:
+            self._gathered = count
+            self._turns += 1
+            self._loop.call_soon(self._gather)
+        else:
+            self._begin()
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call when the commit under way is settled, or has failed."""
@@ -224,10 +246,10 @@ class Committer:
         self.figures.commands += len(outcomes)
         self.figures.took(self._clock.monotonic_s() - self._started_s)
         self._on_durable(changed)
-        if self._queue:
-            self._begin()
         for answer, outcome in outcomes:
             _answer(answer, outcome)
+        if self._queue and not self._scheduled:
+            self._schedule()
         self._call_after()
         self._on_settled(changed)
         self._maybe_closed()

@@ -32,7 +32,9 @@ def find_fork_point(source_runs: RunSource, source: StreamState, claim: ForkClai
     at = source.tail if claim.at is None else claim.at
     if at.seq > source.tail_seq or (at.seq == source.tail_seq and at != source.tail):
         raise InvalidOffset("the fork offset is past the source's tail", tail=source.tail)
-    if at != START and at.seq < source.first_seq:
+    if at == START and not claim.sub_offset:
+        return ForkPoint(START, 0)
+    if at.seq < source.first_seq:
         raise OffsetTrimmed(source.first)
     if at == source.tail:
         if claim.sub_offset:

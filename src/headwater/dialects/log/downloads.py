@@ -150,9 +150,10 @@ class Download:
             # The head has left, so all that can still be told is that the body is not whole.
             self._writer = None
             writer.abort()
-            if not isinstance(error, (StreamNotFound, OffsetTrimmed)):
-                raise
-            log.info("a stream ended, or was trimmed, under its reader: %s", error)
+            if isinstance(error, (StreamNotFound, OffsetTrimmed)):
+                log.info("records went away under their reader: %s", error)
+            else:
+                log.exception("records could not be read to their end")
             return
         if keeps_up:
             self._engine.loop.call_soon(self._go_on)

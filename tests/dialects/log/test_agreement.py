@@ -1,0 +1,219 @@
+"""One stream, many ways to read it: Arrow, lines of JSON, Durable Streams. They agree, whatever
+was written, forked, packed, or opened again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import ExitStack
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from headwater.core.records import CONTINUES
+from tests.support.clock import FakeClock
+from tests.support.durable import BYTES, JSON, NOW_MS, producer
+from tests.support.engines import small_sizes
+from tests.support.log import LogServer, Pairs
+
+NAMES = ["a", "b", "c"]
+
+texts = st.integers(0, 40).flatmap(
+    lambda size: st.sampled_from([b"a", b"b", b"\xff", "é".encode()]).map(
+        lambda letter: (letter * size)[:size]
+    )
+)
+values = st.one_of(
+    st.integers(0, 99).map(lambda number: b"%d" % number),
+    st.integers(1, 40).map(lambda size: b'"%b"' % (b"x" * size)),
+    st.just(b'{"a": [1,\n 2]}'),
+)
+pairs = st.lists(st.tuples(st.sampled_from([b"k", b"\xff"]), st.binary(max_size=3)), max_size=2)
+
+
+class Readers(RuleBasedStateMachine):
+    """Writes through both dialects; looks at everything in every form now and then."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.cleanup = ExitStack()
+        self.cleanup.enter_context(small_sizes())
+        self.clock = FakeClock(NOW_MS)
+        self.server = LogServer(clock=self.clock)
+        self.kinds: dict[str, str] = {}
+        self.offsets: dict[str, list[str]] = {}
+        self.batches = 0
+
+    @rule(name=st.sampled_from(NAMES), json=st.booleans())
+    def create(self, name: str, json: bool) -> None:
+        if name not in self.kinds:
+            self.kinds[name] = JSON if json else BYTES
+            self.offsets[name] = [self.server.make(name, content_type=self.kinds[name])]
+
+    def exists(self) -> bool:
+        return bool(self.kinds)
+
+    def messages(self, data: st.DataObject, name: str) -> list[bytes]:
+        kind = values if self.kinds[name] == JSON else texts
+        return data.draw(st.lists(kind, min_size=1, max_size=4))
+
+    @precondition(exists)
+    @rule(data=st.data())
+    def append_messages(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.kinds)))
+        found = self.messages(data, name)
+        bodies = [b"[%b]" % b",".join(found)] if self.kinds[name] == JSON else found
+        for body in bodies:
+            if body:
+                self.offsets[name].append(self.server.append(name, body))
+
+    @precondition(exists)
+    @rule(data=st.data(), with_headers=st.booleans(), with_producer=st.booleans())
+    def append_records(self, data: st.DataObject, with_headers: bool, with_producer: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.kinds)))
+        bodies = self.messages(data, name)
+        headers: list[Pairs] | None = None
+        if with_headers:
+            headers = [data.draw(pairs) for _ in bodies]
+        self.batches += 1
+        claim = producer(f"p{self.batches}") if with_producer else {}
+        reply = self.server.add(name, bodies, headers, **claim)
+        assert reply.status == 200, reply
+        self.offsets[name].append(reply.json["tail"]["offset"])
+
+    @precondition(exists)
+    @rule(data=st.data(), name=st.sampled_from(NAMES), sub=st.sampled_from([0, 0, 1, 3, 16, 20]))
+    def fork(self, data: st.DataObject, name: str, sub: int) -> None:
+        source = data.draw(st.sampled_from(sorted(self.kinds)))
+        if name in self.kinds:
+            return
+        at = data.draw(st.sampled_from(self.offsets[source]))
+        reply = self.server.put(
+            name,
+            stream_forked_from=f"/v1/stream/{source}",
+            stream_fork_offset=at,
+            stream_fork_sub_offset=str(sub),
+        )
+        if reply.status == 201:  # a sub-offset may pass the end of its append
+            self.kinds[name] = self.server._types[name] = reply.headers["content-type"]  # noqa: SLF001
+            self.offsets[name] = [reply.next]
+
+    @rule(seconds=st.integers(1, 3))
+    def wait(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def reopen(self) -> None:
+        before = {name: self.forms(name) for name in self.kinds}
+        types = self.server._types  # noqa: SLF001
+        self.server.settle()
+        self.server.runner.abandon()
+        self.server = LogServer(self.server.engine.store, self.clock)
+        self.server._types = types  # noqa: SLF001
+        assert {name: self.forms(name) for name in self.kinds} == before
+
+    def forms(self, name: str) -> tuple[bytes, bytes]:
+        return (self.server.records(name).body, self.server.content(name))
+
+    @precondition(exists)
+    @rule(data=st.data())
+    def look(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.kinds)))
+        records = self.check_forms(name, "view=records")
+        messages = self.check_forms(name, "view=messages")
+        info = self.server.info(name)
+        assert [row["seq_num"] for row in records] == list(range(info["tail"]["seq_num"]))
+        assert joined(records) == [row["body"] for row in messages]
+        assert len(messages) == info["tail"]["messages"]
+        bodies = [row["body"] for row in messages]
+        assert sum(map(len, bodies)) == info["bytes"]
+        if self.kinds[name] == JSON:
+            assert (
+                json.loads(self.server.content(name).replace(b"][", b","))
+                == [json.loads(body) for body in bodies]
+                or not bodies
+            )
+        else:
+            assert self.server.content(name) == b"".join(bodies)
+        self.check_ranges(data, name, records, messages)
+
+    def check_forms(self, name: str, query: str) -> list[dict[str, Any]]:
+        """Arrow and lines of the same records."""
+        lines = [plain(line) for line in self.server.records(name, query).lines]
+        table = self.server.records(name, query, arrow=True).table.to_pylist()
+        for row, line in zip(table, lines, strict=True):
+            row["timestamp"] = round(row["timestamp"].timestamp() * 1000)
+            if "value" in line:
+                value = line.pop("value")
+                line["body"] = row["body"]
+                assert json.loads(row["body"]) == value
+        assert table == lines
+        return table  # type: ignore[no-any-return]
+
+    def check_ranges(
+        self,
+        data: st.DataObject,
+        name: str,
+        records: list[dict[str, Any]],
+        messages: list[dict[str, Any]],
+    ) -> None:
+        low = data.draw(st.integers(0, len(records)))
+        high = data.draw(st.integers(low, len(records)))
+        assert self.check_forms(name, f"from={low}&to={high}") == records[low:high]
+        inside = [row for row in messages if low <= row["seq_num"] < high]
+        assert self.check_forms(name, f"view=messages&from={low}&to={high}") == inside
+        limit = data.draw(st.integers(1, 5))
+        query = f"view=messages&from={low}&to={high}&limit={limit}"
+        assert self.check_forms(name, query) == inside[:limit]
+        at_ms = NOW_MS + 1000 * data.draw(st.integers(0, 10))
+        later = [row for row in records if row["timestamp"] >= at_ms]
+        assert self.check_forms(name, f"from_time={at_ms}") == later
+        assert self.check_forms(name, f"to_time={at_ms}") == records[: len(records) - len(later)]
+
+    def teardown(self) -> None:
+        if hasattr(self, "cleanup"):
+            with self.cleanup:
+                self.server.runner.abandon()
+
+
+def plain(line: dict[str, Any]) -> dict[str, Any]:
+    """A line as Arrow has it."""
+    found = {name: line[name] for name in ("seq_num", "timestamp", "flags")}
+    if "value" in line:
+        found["value"] = line["value"]
+    else:
+        found["body"] = text(line, "body")
+    found["headers"] = [
+        {"name": text(header, "name"), "value": text(header, "value")} for header in line["headers"]
+    ]
+    return found
+
+
+def text(fields: dict[str, Any], name: str) -> bytes:
+    encoded = fields.get(f"{name}_base64")
+    if encoded is not None:
+        return base64.b64decode(encoded)
+    return str(fields[name]).encode()
+
+
+def joined(records: list[dict[str, Any]]) -> list[bytes]:
+    found, parts = [], []
+    for row in records:
+        parts.append(row["body"])
+        if not row["flags"] & CONTINUES:
+            found.append(b"".join(parts))
+            parts = []
+    assert not parts
+    return found
+
+
+TestReaders = Readers.TestCase
+TestReaders.settings = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
