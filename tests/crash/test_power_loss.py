@@ -7,114 +7,21 @@ and nothing else. That is checked against a model, over several crashes, with pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.core.commands import Command, Trim
+from headwater.core.commands import Trim
 from headwater.core.errors import StorageFailed
-from tests.support.builders import JSON, TEXT, append, claim, create, delete, fork_of, trim
+from tests.support.builders import append, claim, create, delete, fork_of
 from tests.support.engines import EngineRunner, small_sizes
-from tests.support.model import (
-    RECORD_BYTES,
-    Expected,
-    Model,
-    body_of,
-    check_outcome,
-    messages_of,
-    view_of,
-)
+from tests.support.histories import NAMES, Operation, draw_operation, replay
+from tests.support.model import RECORD_BYTES, Expected, View, check_outcome, view_of
 from tests.support.stores import PowerLoss, VolatileStore
 
-pytestmark = [pytest.mark.crash, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-NAMES = ["a", "b", "c"]
-
-
-class Operation(NamedTuple):
-    """A command, and what it does to the model."""
-
-    command: Command
-    act: Callable[[Model], Expected]
-
-
-texts = st.integers(1, 40).flatmap(
-    lambda size: st.sampled_from("abcdefgh").map(lambda letter: letter.encode() * size)
-)
-text_lists = st.lists(texts, min_size=1, max_size=4)
-KINDS = ["create", *["append"] * 3, *["produce"] * 6, "close", "close", "delete", "fork", "trim"]
-
-
-def draw_operation(data: st.DataObject, model: Model) -> Operation:
-    """A command that fits what the streams would be if everything so far were done."""
-    kind = data.draw(st.sampled_from(KINDS))
-    name = data.draw(st.sampled_from(NAMES))
-    stream = model.streams.get(name)
-    if stream is None and kind != "fork":
-        kind = "create"
-    texts_drawn = data.draw(text_lists)
-    json = stream is not None and stream.json
-    if kind == "create":
-        json = data.draw(st.booleans())
-        bodies = messages_of(texts_drawn, json=json)
-        return Operation(
-            create(name, content_type=JSON if json else TEXT, body=body_of(bodies, json=json)),
-            lambda m: m.create(name, json=json, bodies=bodies, closed=False),
-        )
-    if kind == "delete":
-        return Operation(delete(name), lambda m: m.delete(name))
-    if kind == "trim":
-        assert stream is not None
-        settled = [at for at in stream.starts if at.seq <= stream.settled_records]
-        to = data.draw(st.sampled_from(settled))
-        return Operation(trim(name, to), lambda m: m.trim(name, to))
-    if kind == "fork":
-        return _draw_fork(data, model, name, texts_drawn)
-    batch = None
-    if kind == "produce":
-        producer = data.draw(st.sampled_from(["p", "q"]))
-        batch = (producer, stream.next_batch.get(producer, 0) if stream else 0)
-    close = kind == "close"
-    bodies = [] if close and data.draw(st.booleans()) else messages_of(texts_drawn, json=json)
-    return Operation(
-        append(
-            name,
-            body_of(bodies, json=json),
-            close=close,
-            producer=None if batch is None else claim(batch[0], seq=batch[1]),
-        ),
-        lambda m: m.append(name, bodies, close=close, batch=batch),
-    )
-
-
-def _draw_fork(data: st.DataObject, model: Model, name: str, texts_drawn: list[bytes]) -> Operation:
-    source_name = data.draw(st.sampled_from(NAMES))
-    source = model.streams.get(source_name)
-    at, sub_offset, json = None, 0, False
-    if source is not None:
-        json = source.json
-        at = source.position(data.draw(st.integers(0, len(source.messages))))
-        sub_offset = data.draw(st.sampled_from([0, 0, 1, RECORD_BYTES]))
-    bodies = messages_of(texts_drawn, json=json)
-    return Operation(
-        create(
-            name,
-            content_type=None,
-            fork=fork_of(source_name, at, sub_offset),
-            body=body_of(bodies, json=json),
-        ),
-        lambda m: m.fork(name, source_name, at, sub_offset, bodies),
-    )
-
-
-def replay(operations: list[Operation]) -> Model:
-    model = Model()
-    for operation in operations:
-        operation.act(model)
-    return model
+pytestmark = pytest.mark.crash
 
 
 def draw_crash(data: st.DataObject, store: VolatileStore) -> VolatileStore:
@@ -179,11 +86,9 @@ def test_after_a_power_loss_everything_answered_is_there_once_and_nothing_is_tor
         retries: list[Operation] = []
         for _ in range(data.draw(st.integers(1, 3))):
             store.cut_power_after(data.draw(st.integers(1, 60)))
-            runner = EngineRunner(
-                store, sync_on_loop=True, hot_streams_max=data.draw(st.sampled_from([1, 100]))
-            )
-            sent, answered = run_until_power_loss(runner, data, done, retries)
-            runner.abandon()
+            hot_streams_max = data.draw(st.sampled_from([1, 100]))
+            with EngineRunner(store, sync_on_loop=True, hot_streams_max=hot_streams_max) as runner:
+                sent, answered = run_until_power_loss(runner, data, done, retries)
 
             store = draw_crash(data, store)
             with EngineRunner(store, packing_enabled=False) as reopened:
@@ -193,7 +98,7 @@ def test_after_a_power_loss_everything_answered_is_there_once_and_nothing_is_tor
                 for count in range(answered, len(sent) + 1)
                 if replay(done + sent[:count]).view() == found
             ]
-            assert possible, (answered, [operation.command for operation in sent], found)
+            assert possible, _explain(answered, done, sent, found)
             # Whoever got no answer sends again: the next round begins with that, and the model
             # says for each whether it is new or a repeat.
             done += sent[: possible[0]]
@@ -258,9 +163,7 @@ def test_closed_stays_closed_and_deleted_stays_deleted(
                 ("source", delete("source")),
                 ("fork", append("fork", b"!")),
             ):
-                runner.submit(command).deliver(
-                    lambda answer, key=key: answers.update({key: answer})
-                )  # type: ignore[misc]
+                runner.submit(command).deliver(partial(answers.__setitem__, key))
                 runner.turn(data.draw(st.integers(0, 4)))
             runner.settle()
             if store.powered:
@@ -301,3 +204,10 @@ def test_what_was_not_synced_is_really_forgotten() -> None:
 
 def _keys(store: VolatileStore) -> bytes:
     return b"".join(key for key, _ in store.scan(b"", b"\xff"))
+
+
+def _explain(
+    answered: int, done: list[Operation], sent: list[Operation], found: dict[str, View]
+) -> str:
+    commands = "\n".join(f"  {n}: {operation.command}" for n, operation in enumerate(sent))
+    return f"answered={answered}\nsent:\n{commands}\nfound: {found}\nbefore: {replay(done).view()}"

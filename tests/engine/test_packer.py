@@ -6,8 +6,9 @@ import pytest
 
 from headwater.core.errors import StreamNotFound
 from headwater.engine import packer
+from headwater.engine.committer import BUSY_RETRY_S
 from headwater.storage.packing import CHUNK_BYTES, RUNS_MIN
-from tests.support.builders import JSON, append, claim, create, delete, fork_of, position
+from tests.support.builders import JSON, append, claim, create, delete, fork_of, position, trim
 from tests.support.engines import EngineRunner, body, small_sizes
 from tests.support.stores import FaultyStore
 
@@ -186,3 +187,25 @@ def test_runs_left_by_a_crash_are_packed_when_the_stream_is_written_again() -> N
             reopened.settle()
             assert len(reopened.keys(b"r")) <= 3
             assert reopened.content("s") == b"0123456789!"
+
+
+def test_packing_while_the_store_is_too_busy_to_trim_loses_nothing_that_is_retained() -> None:
+    store = FaultyStore()
+    with small_sizes(chunk_bytes=2000), EngineRunner(store) as runner:
+        runner.create(create())
+        packing = runner.engine.packer
+        packing.enabled = False
+        for number in range(6):
+            runner.append(append(body=b"%d" % number))
+        packing.enabled = True
+        packing.consider(runner.open("s"))
+        packing.enabled = False
+        store.busy_writes = 1
+        runner.submit(trim("s", position(3, 3)))
+        runner.turn(3)
+        packing.step()
+        runner.clock.advance(BUSY_RETRY_S)
+        runner.settle()
+        assert runner.content("s") == b"345"
+        with EngineRunner(store.inner) as reopened:
+            assert reopened.content("s") == b"345"

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from headwater.core.pending import Pending
-from headwater.dialects.durable.routes import ROOT, DurableDialect, DurableOptions
+from headwater.dialects.durable.routes import DurableDialect, DurableOptions
+from headwater.dialects.durable.rules import ROOT
 from headwater.storage.store import Store
 from headwater.wire.http import Buffer, Request, Response, Route, StreamedResponse
 from tests.support import event_stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.core.pending import Pending
-from headwater.dialects.durable.routes import ROOT
+from headwater.dialects.durable.rules import ROOT
 from headwater.server.http1_request import Upload
 from headwater.wire.http import Request, Route
 from tests.support.durable import DurableServer, Poll, Reply

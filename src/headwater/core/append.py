@@ -24,7 +24,7 @@ from headwater.core.stream import StreamState, WriterChanges
 from headwater.core.types import Position, SeqNum, TimestampMs
 
 
-class Appended(msgspec.Struct, frozen=True):
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """The answer to an append that is in the stream."""
 
     tail: Position
@@ -37,6 +37,10 @@ class Appended(msgspec.Struct, frozen=True):
     """The highest batch accepted from the producer, when the request named one."""
     first_seq: SeqNum | None = None
     """Of the first record added, where the request asked for records."""
+    message_start: int | None = None
+    """On a JSON stream: the number of the first message added, None when none was."""
+    message_next: int | None = None
+    """On a JSON stream: the number that the next message will have."""
 
 
 def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
@@ -55,6 +59,8 @@ def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
         producer.check_room(state.producers, command.producer)
     if command.expect is not None and command.expect != state.tail:
         raise PreconditionFailed(state.tail)
+    if command.expect_message is not None:
+        _check_message(state, command.expect_message)
     check_stream_seq(state, command.stream_seq)
     if not command.body:
         return []
@@ -64,6 +70,13 @@ def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
     if not messages:
         raise InvalidRequest("an append needs at least one message; the JSON array is empty")
     return messages
+
+
+def _check_message(state: StreamState, expected: int) -> None:
+    if not state.json:
+        raise InvalidRequest("Stream-Record-Match is for JSON streams")
+    if expected != state.tail_message:
+        raise PreconditionFailed(state.tail, message_next=state.tail_message)
 
 
 def judge_records(state: StreamState, command: AppendRecords) -> list[bytes] | None:
@@ -167,10 +180,15 @@ def acknowledge(
     repeat: bool,
     added: bool,
     first_seq: SeqNum | None = None,
+    count: int = 0,
 ) -> Appended:
-    """The answer as of now."""
+    """The answer as of now; `count` messages were added."""
     mark = None
     if claim is not None:
         known = state.producers[claim.id]
         mark = ProducerMark(known.epoch, known.seq, known.at_ms)
-    return Appended(state.tail, state.closed, repeat, added, mark, first_seq)
+    if not state.json:
+        return Appended(state.tail, state.closed, repeat, added, mark, first_seq)
+    following = state.tail_message
+    start = following - count if count else None
+    return Appended(state.tail, state.closed, repeat, added, mark, first_seq, start, following)

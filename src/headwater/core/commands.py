@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import msgspec
 
+from headwater.core.buckets import BucketConfig
 from headwater.core.producer import ProducerClaim
 from headwater.core.retention import Retention
 from headwater.core.types import START, Position, SeqNum, StreamId, TimestampMs
 
 
-class _Command(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
+# gc=False here and on the other structs of core: none can be part of a cycle, and with many
+# streams the collector would otherwise have to look at all of them.
+class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
     bucket: str
     name: str
     at_ms: TimestampMs
@@ -24,7 +27,7 @@ class _Command(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
         return f"{self.bucket}/{self.name}"
 
 
-class ForkClaim(msgspec.Struct, frozen=True, array_like=True):
+class ForkClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a new stream branches off."""
 
     bucket: str
@@ -33,6 +36,8 @@ class ForkClaim(msgspec.Struct, frozen=True, array_like=True):
     """None means the source's tail."""
     sub_offset: int = 0
     """Messages (JSON) or bytes past `at`, inside one append. PROTOCOL §4.2."""
+    at_byte: int | None = None
+    """In place of `at`: a byte position, which must be the start of a message. Ursula: create."""
 
 
 class Create(_Command, frozen=True, tag="create"):
@@ -51,6 +56,8 @@ class Create(_Command, frozen=True, tag="create"):
     retention: Retention | None = None
     retention_default: Retention | None = None
     """What the bucket gives a new stream that does not say."""
+    fork_retypes: bool = False
+    """A fork may have another content type than its source, if what it inherits allows it."""
 
 
 class Append(_Command, frozen=True, tag="append"):
@@ -67,6 +74,8 @@ class Append(_Command, frozen=True, tag="append"):
     """One of a row of appends that a single request makes, to the stream with this id only: if
     one of them is refused because the stream ended, the ones behind it are refused too, though
     another stream may have the name by then."""
+    expect_message: int | None = None
+    """The number the writer believes its first message will have; JSON streams only."""
 
 
 class Delete(_Command, frozen=True, tag="delete"):
@@ -120,7 +129,37 @@ class AppendRecords(_Command, frozen=True, tag="append-records"):
         return sum(map(len, self.bodies)) + sum(len(name) + len(value) for name, value in pairs)
 
 
-Command = Create | Append | Delete | Touch | Expire | SaveDocument | Retain | Trim | AppendRecords
+class SetAttributes(_Command, frozen=True, tag="attributes"):
+    """Replace a stream's attributes, open or closed."""
+
+    attributes: bytes = b""
+    """In canonical form."""
+
+
+class PutBucket(_Command, frozen=True, tag="put-bucket"):
+    """Make a bucket, or change it when it is there; without a `config` leave it as it is."""
+
+    config: BucketConfig | None = None
+
+
+class DropBucket(_Command, frozen=True, tag="drop-bucket"):
+    """Remove a bucket that has no streams."""
+
+
+Command = (
+    Create
+    | Append
+    | Delete
+    | Touch
+    | Expire
+    | SaveDocument
+    | Retain
+    | Trim
+    | AppendRecords
+    | SetAttributes
+    | PutBucket
+    | DropBucket
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -68,6 +68,14 @@ class ForkRefused(HeadwaterError):
     """The source cannot be forked as asked."""
 
 
+class NotFound(HeadwaterError):
+    """What is asked for, other than a stream, is not there."""
+
+
+class Conflict(HeadwaterError):
+    """What is there, other than a stream's configuration, rules the request out."""
+
+
 class StreamClosed(HeadwaterError):
     """The stream has ended; nothing can be appended."""
 
@@ -79,12 +87,14 @@ class StreamClosed(HeadwaterError):
 class PreconditionFailed(HeadwaterError):
     """The stream has moved on since the writer looked."""
 
-    def __init__(self, tail: Position) -> None:
+    def __init__(self, tail: Position, *, message_next: int | None = None) -> None:
+        header = "If-Match" if message_next is None else "Stream-Record-Match"
         super().__init__(
-            "the stream's tail is not the one in If-Match; read on and decide again. "
+            f"the stream's tail is not the one in {header}; read on and decide again. "
             f"tail_seq={tail.seq}"
         )
         self.tail = tail
+        self.message_next = message_next
 
 
 class InvalidRecord(HeadwaterError):

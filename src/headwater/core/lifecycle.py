@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.core import jsonmode, producer
+from headwater.core import attributes, jsonmode, producer
 from headwater.core.append import check_stream_seq
 from headwater.core.commands import Create, ForkClaim
 from headwater.core.errors import (
@@ -18,7 +18,7 @@ from headwater.core.stream import Extent, Origin, StreamState
 from headwater.core.types import BatchSeq, ByteOffset, Position, SeqNum, StreamId, TimestampMs
 
 
-class Created(msgspec.Struct, frozen=True):
+class Created(msgspec.Struct, frozen=True, gc=False):
     """The answer to a create: the stream is there with the configuration asked for."""
 
     new: bool
@@ -79,10 +79,15 @@ def _compare(state: StreamState, command: Create) -> None:
             raise StreamExists("the stream exists with another Stream-TTL-Anchor")
     if not _same_fork(state.origin, command.fork):
         raise StreamExists("the stream exists with another fork source")
-    if command.attributes is not None and command.attributes != state.attributes:
+    if not _same_attributes(state.attributes, command.attributes):
         raise StreamExists("the stream exists with other attributes")
     if command.retention is not None and command.retention != state.retention:
         raise StreamExists("the stream exists with another Stream-Retention")
+
+
+def _same_attributes(stored: bytes | None, claimed: bytes | None) -> bool:
+    """None claims nothing; having none and having an empty object is the same."""
+    return claimed is None or claimed == (stored or attributes.EMPTY)
 
 
 def _same_fork(origin: Origin | None, claim: ForkClaim | None) -> bool:
@@ -90,6 +95,8 @@ def _same_fork(origin: Origin | None, claim: ForkClaim | None) -> bool:
         return origin is None and claim is None
     if (origin.bucket, origin.name) != (claim.bucket, claim.name):
         return False
+    if claim.at_byte is not None:
+        return (claim.at_byte, claim.sub_offset) == (origin.at.byte, origin.sub_offset)
     return claim.at is None or (claim.at, claim.sub_offset) == (origin.at, origin.sub_offset)
 
 
@@ -101,7 +108,7 @@ def judge_source(source: StreamState | None, command: Create) -> StreamState:
         raise StreamNotFound(claim.name)
     if source.deleted or source.is_expired(command.at_ms):
         raise ForkRefused("the source was deleted and cannot be forked")
-    if command.content_type is not None:
+    if command.content_type is not None and not command.fork_retypes:
         received = jsonmode.media_type(command.content_type)
         expected = jsonmode.media_type(source.content_type)
         if received != expected:
@@ -124,7 +131,7 @@ def new_stream(command: Create, stream_id: StreamId) -> StreamState:
         ttl_s=command.ttl_s,
         ttl_from_access=command.ttl_from_access,
         expires_at_ms=command.expires_at_ms,
-        attributes=command.attributes,
+        attributes=None if command.attributes == attributes.EMPTY else command.attributes,
         retention=command.retention or command.retention_default,
     )
 
@@ -136,8 +143,15 @@ def forked_stream(
     claim = command.fork
     assert claim is not None
     state = new_stream(command, stream_id)
-    state.content_type = command.content_type or source.content_type
-    state.json = source.json
+    extents = _extents(source, point)
+    if command.content_type is None:
+        state.content_type, state.json = source.content_type, source.json
+    elif extents and state.json != source.json:
+        # JSON messages are stored as such, so what is inherited fits one kind of stream only.
+        raise ContentTypeMismatch(
+            expected=jsonmode.media_type(source.content_type),
+            received=jsonmode.media_type(state.content_type),
+        )
     if command.ttl_s is None and command.expires_at_ms is None:
         state.ttl_s = source.ttl_s
         state.ttl_from_access = source.ttl_from_access
@@ -151,11 +165,10 @@ def forked_stream(
     state.last_time_ms = source.last_time_ms
     state.first_seq = SeqNum(min(source.first_seq, point.end.seq))
     state.first_byte = ByteOffset(min(source.first_byte, point.end.byte))
-    state.extents = _extents(source, point)
+    state.extents = extents
     state.own_first_seq = point.end.seq
-    state.origin = Origin(
-        claim.bucket, claim.name, source.id, claim.at or source.tail, claim.sub_offset
-    )
+    at = point.end if claim.at_byte is not None else claim.at or source.tail
+    state.origin = Origin(claim.bucket, claim.name, source.id, at, claim.sub_offset)
     return state
 
 

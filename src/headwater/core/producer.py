@@ -9,7 +9,7 @@ from headwater.core.errors import InvalidRequest, ProducerFenced, ProducerGap, T
 from headwater.core.types import BatchSeq, Epoch, TimestampMs
 
 
-class ProducerClaim(msgspec.Struct, frozen=True, array_like=True):
+class ProducerClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one request says about its producer."""
 
     id: str
@@ -17,7 +17,7 @@ class ProducerClaim(msgspec.Struct, frozen=True, array_like=True):
     seq: BatchSeq
 
 
-class ProducerMark(msgspec.Struct, array_like=True):
+class ProducerMark(msgspec.Struct, array_like=True, gc=False):
     """The last batch accepted from one producer."""
 
     epoch: Epoch

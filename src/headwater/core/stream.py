@@ -13,7 +13,7 @@ from headwater.core.retention import Retention
 from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
 
 
-class Extent(msgspec.Struct, frozen=True, array_like=True):
+class Extent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A range of records that a fork reads from the stream that wrote them."""
 
     owner: StreamId
@@ -24,7 +24,7 @@ class Extent(msgspec.Struct, frozen=True, array_like=True):
     """Only this many bytes of the last record belong to the fork."""
 
 
-class Origin(msgspec.Struct, frozen=True, array_like=True):
+class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a fork was asked for, to recognise a repeated request."""
 
     bucket: str
@@ -34,7 +34,7 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
     sub_offset: int
 
 
-class WriterChanges(msgspec.Struct, array_like=True):
+class WriterChanges(msgspec.Struct, array_like=True, gc=False):
     """The changes of writer state that came with one run. Stored in it."""
 
     producers: dict[str, ProducerMark] = msgspec.field(default_factory=dict)
@@ -53,7 +53,7 @@ class WriterChanges(msgspec.Struct, array_like=True):
             self.closed, self.closed_by = True, later.closed_by
 
 
-class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):
+class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One stream. Fields are only ever added, with a default: old checkpoints must load."""
 
     id: StreamId

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import zstandard
@@ -77,7 +78,7 @@ class Compressor:
             done.on_cancel(answer.cancel)
             return done
         if not _is_worth(encoding, answer):
-            answer.headers = [*answer.headers, VARY]
+            answer.headers = _varying(answer.headers)
             return answer
         done = Pending()
         self._settle(encoding, answer, done)
@@ -90,11 +91,18 @@ class Compressor:
             done.fail(outcome)
             return
         if encoding is None or not _is_worth(encoding, outcome):
-            outcome.headers = [*outcome.headers, VARY]
+            outcome.headers = _varying(outcome.headers)
             done.resolve(outcome)
             return
         future = self._loop.run_in_executor(self._threads, compress, encoding, outcome.body)
         future.add_done_callback(lambda result: _finish(encoding, outcome, result, done))
+
+
+def _varying(headers: Iterable[Header]) -> list[Header]:
+    """The same, and that the answer depends on what the client accepts, in one header."""
+    found = [pair for pair in headers if pair[0] != b"vary"]
+    before = [value for name, value in headers if name == b"vary"]
+    return [*found, (b"vary", b", ".join([*before, VARY[1]])) if before else VARY]
 
 
 def _is_worth(encoding: str | None, response: Response) -> bool:
@@ -118,5 +126,5 @@ def _finish(
         (name, value[:-1] + b"-" + encoding.encode() + b'"') if name == b"etag" else (name, value)
         for name, value in response.headers
     ]
-    headers += [(b"content-encoding", encoding.encode()), VARY]
-    done.resolve(Response(response.status, headers, result.result(), base=response.base))
+    headers.append((b"content-encoding", encoding.encode()))
+    done.resolve(Response(response.status, _varying(headers), result.result(), base=response.base))

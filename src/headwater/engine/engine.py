@@ -12,22 +12,25 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from headwater.core.append import Appended
+from headwater.core.buckets import BucketConfig
 from headwater.core.commands import (
     Append,
     AppendRecords,
     Command,
     Create,
     Delete,
+    DropBucket,
     Expire,
+    PutBucket,
     Retain,
     SaveDocument,
+    SetAttributes,
     Touch,
 )
 from headwater.core.errors import DiskFull, StorageFailed, StreamGone, StreamNotFound
 from headwater.core.lifecycle import Created
 from headwater.core.limits import MIB, TTL_TOUCH_FRACTION
 from headwater.core.pending import Pending
-from headwater.core.retention import Retention, parse_retention, render_retention
 from headwater.core.types import Position, TimestampMs
 from headwater.engine import reader, seek
 from headwater.engine.clock import Clock
@@ -48,8 +51,6 @@ T = TypeVar("T")
 Follower = Callable[[Stream, dict[Any, Any]], None]
 Observer = Callable[[list[Stream]], None]
 
-BUCKET_RETENTION = "bucket-retention"
-"""Documents: bucket -> the text of its default retention."""
 STORE_FORMAT = b"1"
 STORE_TAG_BYTES = 4
 
@@ -79,11 +80,6 @@ class Engine:
         self.followers = 0
         self._touching: set[str] = set()
         self._looks: list[Callable[[], None]] = []
-        self._bucket_retention: dict[str, Retention] = {}
-        for bucket, stored in self.shard.documents(BUCKET_RETENTION):
-            retention = parse_retention(stored.decode())
-            if retention is not None:
-                self._bucket_retention[bucket] = retention
         self._wakes = Wakes(loop)
         self.committer = Committer(
             self.shard,
@@ -136,8 +132,9 @@ class Engine:
         self._keep_alive(command.bucket, command.name, command.at_ms)
         return self.committer.submit(command)
 
-    def retain(self, command: Retain) -> Pending[None]:
-        """Durable when it resolves; what passes the new limits goes soon after."""
+    def change(self, command: Retain | SetAttributes) -> Pending[None]:
+        """What is set about a stream. Durable when it resolves; records that pass a new
+        retention go soon after."""
         self._keep_alive(command.bucket, command.name, command.at_ms)
         return self.committer.submit(command)
 
@@ -151,21 +148,17 @@ class Engine:
 
     # -- buckets
 
-    def bucket_retention(self, bucket: str) -> Retention | None:
-        """What a new stream of this bucket gets when it does not say."""
-        return self._bucket_retention.get(bucket)
+    def bucket(self, bucket: str) -> BucketConfig | None:
+        """The bucket as of the last command; None when there is none."""
+        return self.shard.buckets.find(bucket)
 
-    def set_bucket_retention(self, bucket: str, retention: Retention | None) -> Pending[None]:
-        """Change the default for streams made from now on. Durable when it resolves."""
-        value = None if retention is None else render_retention(retention).encode()
+    def put_bucket(self, bucket: str, config: BucketConfig | None) -> Pending[bool]:
+        """Make a bucket, or change it if `config` is given: True when it is new."""
+        return self.submit(PutBucket(bucket, "", self.clock.now_ms(), config))
 
-        def saved(_: None) -> None:
-            if retention is None:
-                self._bucket_retention.pop(bucket, None)
-            else:
-                self._bucket_retention[bucket] = retention
-
-        return self.save_document(BUCKET_RETENTION, bucket, value).then(saved)
+    def drop_bucket(self, bucket: str) -> Pending[None]:
+        """Remove an empty bucket; fails with NotFound and Conflict."""
+        return self.submit(DropBucket(bucket, "", self.clock.now_ms()))
 
     # -- lifetimes
 
@@ -293,9 +286,20 @@ class Engine:
             return seek.find_time(self.shard, stream, start.at_ms)
         if isinstance(start, offsets.FromTail):
             return seek.from_tail(self.shard, stream, start.messages)
+        if isinstance(start, offsets.AtByte):
+            return seek.find_boundary(self.shard, stream, start.byte)
+        if isinstance(start, offsets.AtRecord):
+            return seek.find_record(self.shard, stream, start)
         if start is offsets.Sentinel.NOW:
             return stream.tail
         return reader.resolve(stream, start if isinstance(start, Position) else None)
+
+    def measure(self, stream: Stream, start: Position, messages: int) -> int:
+        """Body bytes of so many messages from a position on, or of all that are there."""
+        if start.seq >= stream.tail.seq:
+            return 0
+        number = seek.message_number(self.shard, stream, start.seq)
+        return seek.find_message(self.shard, stream, number + messages).byte - start.byte
 
     def read(self, stream: Stream, start: Position, size_max: int) -> Slice | Pending[Slice]:
         """Read from a resolved position, giving way to others between steps when it is long."""

@@ -12,9 +12,7 @@ from headwater.engine.shard import Shard, Stream
 
 def message_count(stream: Stream) -> int:
     """Messages before the durable tail."""
-    if stream.builders:
-        return stream.builders[0].messages_before
-    return stream.state.tail_message
+    return seek.message_count(stream)
 
 
 def first_time_ms(shard: Shard, stream: Stream) -> TimestampMs | None:

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from headwater.core.commands import ForkClaim
 from headwater.core.errors import InvalidOffset, InvalidRequest, OffsetTrimmed
 from headwater.core.lifecycle import ForkPoint
 from headwater.core.records import APPEND_START, COMMAND, CONTINUES
-from headwater.core.stream import Extent, StreamState
-from headwater.core.types import START, ByteOffset, Position, SeqNum, StreamId
-from headwater.storage.runs import Run
-
-
-class RunSource(Protocol):
-    """Whoever can find the run that holds a record."""
-
-    def read_run(self, owner: StreamId, seq: SeqNum) -> Run: ...
-
-
-def extent_of(state: StreamState, seq: SeqNum) -> Extent:
-    """The extent that holds record `seq`: inherited, or the stream's own records."""
-    for extent in state.extents:
-        if extent.first <= seq < extent.end:
-            return extent
-    return Extent(state.id, state.own_first_seq, state.tail_seq)
+from headwater.core.stream import StreamState
+from headwater.core.types import START, ByteOffset, Position, SeqNum
+from headwater.engine.search import RunSource, extent_of, find_boundary
 
 
 def find_fork_point(source_runs: RunSource, source: StreamState, claim: ForkClaim) -> ForkPoint:
     """Check the claimed position against the source. PROTOCOL §4.2."""
     at = source.tail if claim.at is None else claim.at
+    if claim.at_byte is not None:
+        at = (
+            START
+            if claim.at_byte == 0
+            else find_boundary(source_runs, source, source.tail, claim.at_byte)
+        )
     if at.seq > source.tail_seq or (at.seq == source.tail_seq and at != source.tail):
         raise InvalidOffset("the fork offset is past the source's tail", tail=source.tail)
     if at == START and not claim.sub_offset:

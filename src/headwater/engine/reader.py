@@ -14,7 +14,7 @@ from headwater.core.limits import KIB
 from headwater.core.records import COMMAND, CONTINUES
 from headwater.core.stream import Extent
 from headwater.core.types import START, ByteOffset, Position, SeqNum
-from headwater.engine.forks import extent_of
+from headwater.engine.search import extent_of
 from headwater.engine.shard import Shard, Stream
 from headwater.storage.runs import JSON, Run
 

@@ -12,7 +12,7 @@ from headwater.core.errors import InvalidOffset, OffsetTrimmed, StreamNotFound
 from headwater.core.limits import KIB
 from headwater.core.types import SeqNum, TimestampMs
 from headwater.engine import seek
-from headwater.engine.forks import extent_of
+from headwater.engine.search import extent_of
 from headwater.engine.shard import Shard, Stream
 from headwater.storage.runs import Run
 

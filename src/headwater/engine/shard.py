@@ -12,25 +12,33 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
+import msgspec
+
 from headwater.core import append, jsonmode, lifecycle, records
 from headwater.core.append import Appended
+from headwater.core.buckets import BucketConfig
 from headwater.core.commands import (
     Append,
     AppendRecords,
     Command,
     Create,
     Delete,
+    DropBucket,
     Expire,
+    PutBucket,
     Retain,
     SaveDocument,
+    SetAttributes,
     Touch,
     Trim,
 )
-from headwater.core.errors import Corruption, StreamGone, StreamNotFound
+from headwater.core.errors import Conflict, Corruption, NotFound, StreamGone, StreamNotFound
 from headwater.core.lifecycle import Created
 from headwater.core.limits import KIB, RECORD_BODY_BYTES_MAX, TTL_TOUCH_FRACTION
+from headwater.core.names import DURABLE_STREAMS_BUCKET
 from headwater.core.stream import StreamState, WriterChanges, decode_state, encode_state
 from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
+from headwater.engine.buckets import Buckets
 from headwater.engine.forks import find_fork_point
 from headwater.storage import keys
 from headwater.storage.packing import Pieces
@@ -44,7 +52,7 @@ DROPPED_KEYS_MAX = 512
 RUN_OVERHEAD_BYTES = 64
 """About what a small run costs besides its columns."""
 
-Outcome = Created | Appended | None
+Outcome = Created | Appended | bool | None
 
 
 class Stream:
@@ -130,7 +138,12 @@ class Shard:
             Retain: self._retain,
             Trim: self._trim,
             AppendRecords: self._append_records,
+            SetAttributes: self._set_attributes,
+            PutBucket: self._put_bucket,
+            DropBucket: self._drop_bucket,
         }
+        self.buckets = Buckets(store, self._states_of)
+        self.buckets.load()
 
     # -- finding streams
 
@@ -265,6 +278,8 @@ class Shard:
         messages = append.judge_append(state, command)
         if messages is None:
             return append.acknowledge(state, command.producer, repeat=True, added=False)
+        if self.buckets.usage:
+            self.buckets.check_room(state.bucket, size=sum(map(len, messages)))
         self._mark(stream)
         if messages:
             self.appends_total += 1
@@ -283,7 +298,10 @@ class Shard:
                 stream_seq=command.stream_seq,
                 close=command.close,
             )
-        return append.acknowledge(state, command.producer, repeat=False, added=bool(messages))
+        count = len(messages)
+        return append.acknowledge(
+            state, command.producer, repeat=False, added=count > 0, count=count
+        )
 
     def _append_records(self, command: AppendRecords) -> Appended:
         stream = self._live(command)
@@ -291,6 +309,7 @@ class Shard:
         bodies = append.judge_records(state, command)
         if bodies is None:
             return append.acknowledge(state, claim, repeat=True, added=False)
+        self.buckets.check_room(state.bucket, size=sum(map(len, bodies)))
         self._mark(stream)
         first_seq = state.tail_seq
         self.appends_total += 1
@@ -302,7 +321,9 @@ class Shard:
             append.note_writer(
                 state, changes, command.at_ms, claim=claim, stream_seq=None, close=False
             )
-        return append.acknowledge(state, claim, repeat=False, added=True, first_seq=first_seq)
+        return append.acknowledge(
+            state, claim, repeat=False, added=True, first_seq=first_seq, count=len(bodies)
+        )
 
     def _live(self, command: Command) -> Stream:
         stream = self.find(command.bucket, command.name)
@@ -329,6 +350,8 @@ class Shard:
     ) -> None:
         """Add messages to the run that the commit will write, each with its headers if any."""
         state = stream.state
+        if self.buckets.usage:
+            self.buckets.add(state.bucket, size=sum(map(len, messages)))
         time_ms = max(at_ms, state.last_time_ms)
         builder = stream.builders[-1] if stream.builders else self._open_run(stream)
         flags = records.APPEND_START
@@ -362,10 +385,14 @@ class Shard:
             state = existing.state
             if state.references or state.deleted or not state.is_expired(command.at_ms):
                 return self._confirm(existing, command)
+        self.buckets.check_room(command.bucket, streams=1, size=len(command.body))
         stream = self._new_stream(command)
         if existing is not None:
             self._purge(existing)
         state = stream.state
+        made = self.buckets.first_use(state.bucket, command.at_ms)
+        if made is not None:
+            self._effects.append(made)
         self._remember(stream)
         self._mark(stream)
         self.unsettled.add(state.key)
@@ -402,6 +429,7 @@ class Shard:
 
         state.id = StreamId(self._number << keys.SHARD_SHIFT | self._next_id)
         self._next_id += 1
+        self.buckets.add(state.bucket, streams=1, size=state.tail_byte - state.first_byte)
         stream = Stream(state)
         if messages:
             self._stage(stream, messages, command.at_ms)
@@ -438,6 +466,7 @@ class Shard:
     def _purge(self, stream: Stream) -> None:
         """Drop a stream that nothing reads, then the soft-deleted ones it was the last to need."""
         state = stream.state
+        self.buckets.add(state.bucket, streams=-1, size=state.first_byte - state.tail_byte)
         stream.dirty = False
         stream.purged = True
         stream.builders.clear()
@@ -480,6 +509,7 @@ class Shard:
         state, to = stream.state, command.to
         if not state.first_seq < to.seq <= stream.tail.seq:
             return
+        self.buckets.add(state.bucket, size=state.first_byte - to.byte)
         state.first_seq, state.first_byte = to
         stream.dirty = True
         self._mark(stream)
@@ -488,8 +518,7 @@ class Shard:
         keep = self._run_start(stream, to.seq)
         state.partial_chunks = [piece for piece in state.partial_chunks if piece[0] >= keep]
         stream.runs = Pieces(piece for piece in stream.runs if piece[0] >= keep)
-        stream_id = state.id
-        self._effects.append(lambda batch: self._drop_runs(batch, stream_id, keep))
+        self._effects.append(lambda batch: self._drop_runs(batch, stream, to.seq))
 
     def _run_start(self, stream: Stream, seq: SeqNum) -> SeqNum:
         """The first record of the run that holds `seq`; `seq` itself at the tail."""
@@ -497,8 +526,15 @@ class Shard:
             return seq
         return self.read_run(stream.state.id, seq).first
 
-    def _drop_runs(self, batch: Batch, stream_id: StreamId, end: SeqNum) -> None:
-        start, stop = keys.run(stream_id, SeqNum(0)), keys.run(stream_id, end)
+    def _drop_runs(self, batch: Batch, stream: Stream, seq: SeqNum) -> None:
+        """Drop the runs before the one that holds `seq`.
+
+        Which one that is, is asked only now: while the store was busy, packing may have joined it
+        with those before it.
+        """
+        stream_id = stream.state.id
+        start = keys.run(stream_id, SeqNum(0))
+        stop = keys.run(stream_id, self._run_start(stream, seq))
         for count, (key, _) in enumerate(self.store.scan(start, stop)):
             batch.delete(key)
             if count >= DROPPED_KEYS_MAX:
@@ -511,6 +547,48 @@ class Shard:
             self._effects.append(lambda batch: batch.delete(key))
         else:
             self._effects.append(lambda batch: batch.put(key, value))
+
+    def _set_attributes(self, command: SetAttributes) -> None:
+        stream = self._live(command)
+        stream.state.attributes = command.attributes
+        stream.dirty = True
+        self._mark(stream)
+
+    # -- buckets
+
+    def _put_bucket(self, command: PutBucket) -> bool:
+        """Returns whether it is new."""
+        known = self.buckets.find(command.bucket)
+        if known is None or command.config is not None:
+            config = command.config or BucketConfig()
+            config = msgspec.structs.replace(config, created_at_ms=command.at_ms)
+            self._effects.append(self.buckets.put(command.bucket, config))
+        return known is None
+
+    def _drop_bucket(self, command: DropBucket) -> None:
+        bucket = command.bucket
+        if self.buckets.find(bucket) is None:
+            raise NotFound(f"no such bucket. bucket={bucket}")
+        if bucket == DURABLE_STREAMS_BUCKET:
+            raise Conflict(f"this bucket is always there. bucket={bucket}")
+        if next(self._states_of(bucket), None) is not None:
+            raise Conflict(f"the bucket has streams; delete them first. bucket={bucket}")
+        self._effects.append(self.buckets.drop(bucket))
+
+    def _states_of(self, bucket: str) -> Iterator[StreamState]:
+        """The streams of a bucket as of the last command, those kept for their forks included."""
+        made = {stream.state.id for stream in self._touched if stream.state.bucket == bucket}
+        for stream in self._touched:
+            if stream.state.id in made and not stream.purged:
+                yield stream.state
+        prefix = keys.name(bucket, "")
+        for _, value in self.store.scan(prefix, prefix + b"\xff"):
+            stream_id = StreamId(keys.unpack_id(value))
+            if stream_id in made or stream_id in self._purged_ids:
+                continue
+            found = self.peek(stream_id)
+            if found is not None:
+                yield found.state
 
     # -- one commit
 
@@ -559,6 +637,7 @@ class Shard:
         self._touched, self._removed, self._effects = [], [], []
         self._purged_ids.clear()
         self.unsettled.clear()
+        self.buckets.settle()
         return changed
 
     def document(self, collection: str, name: str) -> bytes | None:

@@ -1,8 +1,8 @@
 """The composition root: `Server` builds the object graph, `App` finds who answers a path.
 
-Routing is on the raw path, in the order of mounting: the APIs under /v1, then the server's own
-pages. What every API shares is done here once: the client's true address, the rate limit, the
-origins of browsers. Sockets, data folders and pages have modules of their own.
+Routing is on the raw path: the APIs under /v1 in the order of mounting, then the server's own
+pages, then buckets. What every API shares is done here once: the client's true address, the rate
+limit, the origins of browsers. Sockets, data folders and pages have modules of their own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from functools import partial
 from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
 from headwater.core.webhook_urls import WebhookPolicy
 from headwater.dialects.common import base_url, error_response, preflight
-from headwater.dialects.durable.routes import ROOT, DurableDialect, DurableOptions
+from headwater.dialects.durable.routes import DurableDialect, DurableOptions
+from headwater.dialects.durable.rules import ROOT
 from headwater.dialects.durable.subscriptions import route as route_subscriptions
 from headwater.dialects.log.routes import LogDialect, LogOptions
+from headwater.dialects.ursula.routes import UrsulaDialect
 from headwater.engine.clock import Clock, SystemClock
 from headwater.engine.engine import Engine
 from headwater.engine.stats import Served, Stats
@@ -30,6 +32,7 @@ from headwater.server.cors import OriginPolicy
 from headwater.server.data import free_bytes_of, open_store
 from headwater.server.forwarded import TrustedProxies
 from headwater.server.http1 import Http1Server
+from headwater.server.http2 import serve_http2
 from headwater.server.limits import RateLimiter
 from headwater.server.listening import (
     BACKLOG,
@@ -86,11 +89,16 @@ class App:
         self._origins = origins
         self._mounts: list[tuple[str, Begin]] = []
         self._pages: dict[str, Route] = {}
+        self._rest: Callable[[Request], Route | Response | None] = lambda _: None
         self._page_preflight = preflight(PAGE_METHODS)
 
     def mount(self, prefix: str, begin: Begin) -> None:
         """Give every path that begins with `prefix` to an API. The first that fits is asked."""
         self._mounts.append((prefix, begin))
+
+    def mount_rest(self, begin: Callable[[Request], Route | Response | None]) -> None:
+        """Offer what nothing else is for to one more API, which declines with None."""
+        self._rest = begin
 
     def page(self, path: str, render: Callable[[], Response]) -> None:
         """Answer one exact path. Not limited: probes and scrapes must get through."""
@@ -110,14 +118,14 @@ class App:
         path = request.path
         for prefix, begin in self._mounts:
             if path.startswith(prefix):
-                if self._limiter is not None:
-                    wait_s = self._limiter.admit(request.peer)
-                    if wait_s:
-                        return _rate_limited(wait_s)
-                return begin(request)
+                return self._limited(request) or begin(request)
+        page = self._pages.get(path)
+        if page is None:
+            found = self._rest(request)
+            if found is not None:
+                return self._limited(request) or found
         if request.method == "OPTIONS":
             return self._page_preflight
-        page = self._pages.get(path)
         if page is None:
             message = f"nothing is served at {path}; streams are at /v1/stream/{{name}}"
             return error_response(404, "not_found", message)
@@ -127,6 +135,10 @@ class App:
                 405, "method_not_allowed", f"{path} takes {PAGE_METHODS}", (allow,)
             )
         return page
+
+    def _limited(self, request: Request) -> Response | None:
+        wait_s = 0.0 if self._limiter is None else self._limiter.admit(request.peer)
+        return _rate_limited(wait_s) if wait_s else None
 
 
 def _rate_limited(wait_s: float) -> Response:
@@ -216,6 +228,7 @@ class Server:
             limits=_limits(settings),
             on_response=self._traffic.note,
         )
+        serve_http2(self._http.serving, loop.call_soon)
         metrics = Metrics(
             engine=engine,
             serving=self._http.serving,
@@ -237,23 +250,27 @@ class Server:
         """
         settings = self.settings
         origin_of = partial(base_url, public_url=settings.public_url)
+        options = DurableOptions(
+            body_bytes_max=settings.body_bytes_max,
+            chunk_bytes=settings.chunk_bytes,
+            long_poll_timeout_s=settings.long_poll_timeout_s,
+            sse_heartbeat_s=settings.sse_heartbeat_s,
+            sse_recycle_s=settings.sse_recycle_s,
+            followers_max=settings.followers_max,
+            read_only=settings.read_only,
+            names=NameRules(settings.names),
+        )
+        subscribed = None if settings.read_only else self._subscriptions(engine, origin_of)
         durable = DurableDialect(
             engine,
-            DurableOptions(
-                body_bytes_max=settings.body_bytes_max,
-                chunk_bytes=settings.chunk_bytes,
-                long_poll_timeout_s=settings.long_poll_timeout_s,
-                sse_heartbeat_s=settings.sse_heartbeat_s,
-                sse_recycle_s=settings.sse_recycle_s,
-                followers_max=settings.followers_max,
-                read_only=settings.read_only,
-                names=NameRules(settings.names),
-            ),
+            options,
             origin_of=origin_of,
-            subscriptions=None if settings.read_only else self._subscriptions(engine, origin_of),
+            subscriptions=subscribed and partial(subscribed, DURABLE_STREAMS_BUCKET, ROOT),
         )
+        ursula = UrsulaDialect(engine, options, origin_of=origin_of, subscriptions=subscribed)
         app.mount("/v1/stream/", durable.begin)
-        self._on_drain.append(durable.end_waits)
+        app.mount_rest(ursula.begin)
+        self._on_drain += [durable.end_waits, ursula.end_waits]
         self._mount_log(app, engine)
 
     def _mount_log(self, app: App, engine: Engine) -> None:
@@ -283,8 +300,11 @@ class Server:
 
     def _subscriptions(
         self, engine: Engine, origin_of: Callable[[Request], str]
-    ) -> Callable[[Request, str], Answer]:
-        """What answers `__ds/…`. Not on a read-only server: subscriptions write by themselves."""
+    ) -> Callable[[str, str, Request, str], Answer]:
+        """What answers `__ds/…`, given a bucket and the root of its streams.
+
+        Not on a read-only server: subscriptions write by themselves.
+        """
         hosts = tuple(filter(None, self.settings.webhook_hosts.split(",")))
         policy = WebhookPolicy(self.settings.allow_local_webhooks, hosts)
         subscriptions = Subscriptions(engine, policy)
@@ -292,11 +312,11 @@ class Server:
         self._registry = subscriptions.registry
         self._on_close.append(subscriptions.close)
 
-        def answer(request: Request, tail: str) -> Answer:
+        def answer(bucket: str, root: str, request: Request, tail: str) -> Answer:
             return route_subscriptions(
                 subscriptions,
-                bucket=DURABLE_STREAMS_BUCKET,
-                root_url=origin_of(request) + ROOT,
+                bucket=bucket,
+                root_url=origin_of(request) + root,
                 request=request,
                 tail=tail,
             )

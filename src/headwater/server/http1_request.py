@@ -171,6 +171,10 @@ class Upload:
         else:
             self._connection.upload_paused()
 
+    def count_kept(self) -> int:
+        """How many bytes wait here: what HTTP/2 gives no window back for yet."""
+        return sum(map(len, self._kept)) if self._kept else 0
+
     def add_piece(self, data: bytes) -> None:
         self._kept.append(data)
         self._deliver()

@@ -62,7 +62,7 @@ def open_tls(cert: str, key: str) -> ssl.SSLContext:
     """A context for HTTPS with TLS 1.2 or newer."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(["h2", "http/1.1"])
     try:
         context.load_cert_chain(cert, key)
     except ssl.SSLError as error:

@@ -69,6 +69,7 @@ class Serving:
         "clock",
         "connections",
         "connections_total",
+        "date",
         "draining",
         "h2_factory",
         "head_prefixes",
@@ -106,6 +107,7 @@ class Serving:
         # Every timestamp a connection keeps is a copy of this one, written once per sweep: a
         # request then costs no clock read, and a timeout is late by a second at most.
         self.tick_s = 0.0
+        self.date = b""
         self.head_prefixes: dict[int, bytes] = {}
         self._second = -1
         self._framed_source = b""
@@ -120,14 +122,14 @@ class Serving:
         second = self.clock.now_ms() // 1000
         if second != self._second:
             self._second = second
+            self.date = formatdate(second, usegmt=True).encode()
             self.head_prefixes.clear()
 
     def head_prefix(self, status: int) -> bytes:
         """The status line and `date`, which are the same for a second. RFC 9110 §6.6.1."""
         prefix = self.head_prefixes.get(status)
         if prefix is None:
-            date = formatdate(self._second, usegmt=True).encode()
-            prefix = b"HTTP/1.1 %d %b\r\ndate: %b\r\n" % (status, _reason(status), date)
+            prefix = b"HTTP/1.1 %d %b\r\ndate: %b\r\n" % (status, _reason(status), self.date)
             self.head_prefixes[status] = prefix
         return prefix
 

@@ -35,7 +35,20 @@ class Since(NamedTuple):
     at_ms: TimestampMs
 
 
-Start = Position | Sentinel | FromTail | Since
+class AtByte(NamedTuple):
+    """The record that begins after exactly so many body bytes."""
+
+    byte: int
+
+
+class AtRecord(NamedTuple):
+    """A message of a JSON stream by its number, or so many before the tail. Ursula: records."""
+
+    number: int
+    from_tail: bool = False
+
+
+Start = Position | Sentinel | FromTail | Since | AtByte | AtRecord
 """Everything a read may begin at."""
 
 

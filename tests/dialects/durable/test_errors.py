@@ -42,6 +42,8 @@ EXAMPLES: list[tuple[HeadwaterError, int, str, dict[str, str]]] = [
     ),
     (errors.OffsetTrimmed(AT), 410, "offset_trimmed", {"stream-next-offset": token(7, 42)}),
     (errors.StreamNotFound("s"), 404, "stream_not_found", {}),
+    (errors.NotFound("no such thing"), 404, "not_found", {}),
+    (errors.Conflict("not now"), 409, "conflict", {}),
     (errors.StreamGone("s"), 410, "stream_gone", {}),
     (errors.StreamExists("other"), 409, "stream_exists", {}),
     (errors.ForkRefused("no"), 409, "fork_refused", {}),

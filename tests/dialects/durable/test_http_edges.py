@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.dialects.durable.routes import METHODS, ROOT
+from headwater.dialects.durable.routes import METHODS
+from headwater.dialects.durable.rules import ROOT
 from headwater.wire.http import Request, Route
 from tests.support.durable import TEXT, DurableServer, Reply, producer
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater.core.errors import StorageFailed
 from headwater.core.types import BatchSeq
 from headwater.dialects.durable import incremental
-from headwater.dialects.durable.routes import ROOT
+from headwater.dialects.durable.rules import ROOT
 from headwater.wire.http import Request, Route
 from tests.support.durable import BYTES, JSON, START, TEXT, DurableServer, Reply, producer, token
 from tests.support.stores import FaultyStore

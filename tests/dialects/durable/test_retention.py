@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.core.buckets import BucketConfig
 from headwater.core.limits import RECORD_BODY_BYTES_MAX
 from headwater.core.retention import Retention
 from headwater.storage import keys
@@ -99,7 +100,7 @@ def test_a_repeated_create_compares_it_when_given(server: DurableServer) -> None
 def test_a_bucket_has_a_default_for_new_streams(server: DurableServer) -> None:
     server.make("before", b"a", b"b")
     server.runner.result(
-        server.engine.set_bucket_retention("durable-streams", Retention(records=1))
+        server.engine.put_bucket("durable-streams", BucketConfig(retention=Retention(records=1)))
     )
     server.make("s", b"a", b"b")
     server.make("own", b"a", b"b", b"c", stream_retention="records=2")

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from headwater.core.records import CONTINUES
 from tests.support.clock import FakeClock
@@ -19,7 +19,7 @@ from tests.support.durable import BYTES, JSON, NOW_MS, producer
 from tests.support.engines import small_sizes
 from tests.support.log import LogServer, Pairs
 
-NAMES = ["a", "b", "c"]
+STREAMS_MAX = 6
 
 texts = st.integers(0, 40).flatmap(
     lambda size: st.sampled_from([b"a", b"b", b"\xff", "é".encode()]).map(
@@ -43,24 +43,16 @@ class Readers(RuleBasedStateMachine):
         self.cleanup.enter_context(small_sizes())
         self.clock = FakeClock(NOW_MS)
         self.server = LogServer(clock=self.clock)
-        self.kinds: dict[str, str] = {}
-        self.offsets: dict[str, list[str]] = {}
+        self.kinds = {"bytes": BYTES, "json": JSON}
+        self.offsets = {
+            name: [self.server.make(name, content_type=kind)] for name, kind in self.kinds.items()
+        }
         self.batches = 0
-
-    @rule(name=st.sampled_from(NAMES), json=st.booleans())
-    def create(self, name: str, json: bool) -> None:
-        if name not in self.kinds:
-            self.kinds[name] = JSON if json else BYTES
-            self.offsets[name] = [self.server.make(name, content_type=self.kinds[name])]
-
-    def exists(self) -> bool:
-        return bool(self.kinds)
 
     def messages(self, data: st.DataObject, name: str) -> list[bytes]:
         kind = values if self.kinds[name] == JSON else texts
         return data.draw(st.lists(kind, min_size=1, max_size=4))
 
-    @precondition(exists)
     @rule(data=st.data())
     def append_messages(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.kinds)))
@@ -70,7 +62,6 @@ class Readers(RuleBasedStateMachine):
             if body:
                 self.offsets[name].append(self.server.append(name, body))
 
-    @precondition(exists)
     @rule(data=st.data(), with_headers=st.booleans(), with_producer=st.booleans())
     def append_records(self, data: st.DataObject, with_headers: bool, with_producer: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.kinds)))
@@ -84,22 +75,27 @@ class Readers(RuleBasedStateMachine):
         assert reply.status == 200, reply
         self.offsets[name].append(reply.json["tail"]["offset"])
 
-    @precondition(exists)
-    @rule(data=st.data(), name=st.sampled_from(NAMES), sub=st.sampled_from([0, 0, 1, 3, 16, 20]))
-    def fork(self, data: st.DataObject, name: str, sub: int) -> None:
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        """Somewhere in a stream: between two appends, or inside the one that follows."""
         source = data.draw(st.sampled_from(sorted(self.kinds)))
-        if name in self.kinds:
+        name = f"fork{len(self.kinds)}"
+        if len(self.kinds) == STREAMS_MAX:
             return
-        at = data.draw(st.sampled_from(self.offsets[source]))
-        reply = self.server.put(
+        offsets = self.offsets[source]
+        at = data.draw(st.integers(0, len(offsets) - 1))
+        step = 0
+        if at + 1 < len(offsets) and data.draw(st.booleans()):
+            bytes_added = int(offsets[at + 1][17:]) - int(offsets[at][17:])
+            step = 1 if self.kinds[source] == JSON else data.draw(st.integers(0, bytes_added))
+        made = self.server.fork(
             name,
-            stream_forked_from=f"/v1/stream/{source}",
-            stream_fork_offset=at,
-            stream_fork_sub_offset=str(sub),
+            source,
+            stream_fork_offset=offsets[at],
+            stream_fork_sub_offset=str(step),
         )
-        if reply.status == 201:  # a sub-offset may pass the end of its append
-            self.kinds[name] = self.server._types[name] = reply.headers["content-type"]  # noqa: SLF001
-            self.offsets[name] = [reply.next]
+        self.kinds[name] = self.kinds[source]
+        self.offsets[name] = [*offsets[:at], *sorted({offsets[at], made})]
 
     @rule(seconds=st.integers(1, 3))
     def wait(self, seconds: int) -> None:
@@ -118,10 +114,12 @@ class Readers(RuleBasedStateMachine):
     def forms(self, name: str) -> tuple[bytes, bytes]:
         return (self.server.records(name).body, self.server.content(name))
 
-    @precondition(exists)
-    @rule(data=st.data())
-    def look(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.kinds)))
+    @rule()
+    def look(self) -> None:
+        for name in self.kinds:
+            self.look_at(name)
+
+    def look_at(self, name: str) -> None:
         records = self.check_forms(name, "view=records")
         messages = self.check_forms(name, "view=messages")
         info = self.server.info(name)
@@ -138,7 +136,7 @@ class Readers(RuleBasedStateMachine):
             )
         else:
             assert self.server.content(name) == b"".join(bodies)
-        self.check_ranges(data, name, records, messages)
+        self.check_ranges(name, records, messages)
 
     def check_forms(self, name: str, query: str) -> list[dict[str, Any]]:
         """Arrow and lines of the same records."""
@@ -154,29 +152,28 @@ class Readers(RuleBasedStateMachine):
         return table  # type: ignore[no-any-return]
 
     def check_ranges(
-        self,
-        data: st.DataObject,
-        name: str,
-        records: list[dict[str, Any]],
-        messages: list[dict[str, Any]],
+        self, name: str, records: list[dict[str, Any]], messages: list[dict[str, Any]]
     ) -> None:
-        low = data.draw(st.integers(0, len(records)))
-        high = data.draw(st.integers(low, len(records)))
-        assert self.check_forms(name, f"from={low}&to={high}") == records[low:high]
-        inside = [row for row in messages if low <= row["seq_num"] < high]
-        assert self.check_forms(name, f"view=messages&from={low}&to={high}") == inside
-        limit = data.draw(st.integers(1, 5))
-        query = f"view=messages&from={low}&to={high}&limit={limit}"
-        assert self.check_forms(name, query) == inside[:limit]
-        at_ms = NOW_MS + 1000 * data.draw(st.integers(0, 10))
-        later = [row for row in records if row["timestamp"] >= at_ms]
-        assert self.check_forms(name, f"from_time={at_ms}") == later
-        assert self.check_forms(name, f"to_time={at_ms}") == records[: len(records) - len(later)]
+        end = len(records)
+        for low, high in ((0, end // 2), (end // 2, end), (min(1, end), end), (end // 3, end // 2)):
+            assert self.check_forms(name, f"from={low}&to={high}") == records[low:high]
+            inside = [row for row in messages if low <= row["seq_num"] < high]
+            assert self.check_forms(name, f"view=messages&from={low}&to={high}") == inside
+            query = f"view=messages&from={low}&to={high}&limit=2"
+            assert self.check_forms(name, query) == inside[:2]
+        for at_ms in {row["timestamp"] for row in records[:: max(1, end // 2)]}:
+            later = [row for row in records if row["timestamp"] >= at_ms]
+            assert self.check_forms(name, f"from_time={at_ms}") == later
+            assert self.check_forms(name, f"to_time={at_ms}") == records[: end - len(later)]
 
     def teardown(self) -> None:
         if hasattr(self, "cleanup"):
             with self.cleanup:
-                self.server.runner.abandon()
+                try:
+                    self.look()
+                    self.reopen()
+                finally:
+                    self.server.runner.abandon()
 
 
 def plain(line: dict[str, Any]) -> dict[str, Any]:
@@ -212,8 +209,8 @@ def joined(records: list[dict[str, Any]]) -> list[bytes]:
 
 TestReaders = Readers.TestCase
 TestReaders.settings = settings(
-    max_examples=40,
-    stateful_step_count=25,
+    max_examples=50,
+    stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.records import APPEND_START, COMMAND, CONTINUES
@@ -49,7 +49,8 @@ def spans(draw: st.DrawFn) -> Span:
         ends = [at for at in range(1, end + 1) if not run.flags[at - 1] & CONTINUES]
         end = draw(st.sampled_from(ends))  # a fork leaves between two messages
     start = draw(st.integers(0, end))
-    return Span(run, start, draw(st.integers(start, end)), end, cut)
+    stop = end if draw(st.booleans()) else draw(st.integers(start, end))
+    return Span(run, start, stop, end, cut)
 
 
 def as_table(span: Span, *, joined: bool) -> list[dict[str, Any]]:
@@ -64,6 +65,7 @@ def as_table(span: Span, *, joined: bool) -> list[dict[str, Any]]:
     return found
 
 
+@settings(max_examples=400)
 @given(span=spans(), joined=st.booleans())
 def test_columns_and_rows_are_the_same_records(span: Span, joined: bool) -> None:
     expected = [

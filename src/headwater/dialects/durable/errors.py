@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.core.errors import (
+    Conflict,
     ContentTypeMismatch,
     Corruption,
     DiskFull,
@@ -15,6 +16,7 @@ from headwater.core.errors import (
     InvalidOffset,
     InvalidRecord,
     InvalidRequest,
+    NotFound,
     OffsetTrimmed,
     Overloaded,
     PreconditionFailed,
@@ -72,8 +74,10 @@ def _gap(error: ProducerGap) -> Response:
 
 
 def _precondition(error: PreconditionFailed) -> Response:
-    tail = (b"stream-next-offset", offsets.render(error.tail))
-    return error_response(412, "precondition_failed", str(error), (tail,))
+    found: list[Header] = [(b"stream-next-offset", offsets.render(error.tail))]
+    if error.message_next is not None:
+        found.append((b"stream-record-next", b"%d" % error.message_next))
+    return error_response(412, "precondition_failed", str(error), tuple(found))
 
 
 def _invalid_offset(error: InvalidOffset) -> Response:
@@ -112,6 +116,8 @@ RENDERERS: dict[type[HeadwaterError], Renderer] = {
     InvalidOffset: _invalid_offset,
     OffsetTrimmed: _trimmed,
     StreamNotFound: _plain(404, "stream_not_found"),
+    NotFound: _plain(404, "not_found"),
+    Conflict: _plain(409, "conflict"),
     StreamGone: _plain(410, "stream_gone"),
     StreamExists: _plain(409, "stream_exists"),
     ForkRefused: _plain(409, "fork_refused"),

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+import msgspec
+
 from headwater.core import jsonmode, limits
+from headwater.core.buckets import BucketConfig
 from headwater.core.commands import Append, Create, Delete, ForkClaim, Retain
 from headwater.core.errors import InvalidOffset, InvalidRequest
-from headwater.core.names import NameRules, check_stream
+from headwater.core.names import NameRules
 from headwater.core.retention import Retention, parse_retention
-from headwater.core.types import START, Position, TimestampMs
+from headwater.core.types import Position, TimestampMs
+from headwater.dialects.durable.rules import Address, DialectRules, ForkStart, ReadQuery
 from headwater.wire import cursors, headers, offsets
 from headwater.wire.http import Request
 
 LIVE_MODES = ("long-poll", "sse")
-NAMES_CACHED_MAX = 16_384
-"""Names that need not be checked again: the same few streams are asked for over and over."""
-
-
-class ReadQuery(NamedTuple):
-    """What a GET asks for."""
-
-    start: offsets.Start | None
-    live: str | None
-    cursor: int | None
-    touches: bool
-    """Reading renews a sliding TTL, unless the reader asks not to."""
-
-
-@lru_cache(maxsize=NAMES_CACHED_MAX)
-def decode_name(raw: str, rules: NameRules) -> str:
-    """A stream name from the raw path; `%2F` is part of the name, never a separator."""
-    if "%" in raw:
-        try:
-            raw = unquote_to_bytes(raw).decode()
-        except UnicodeDecodeError:
-            raise InvalidRequest("the stream name is not valid UTF-8") from None
-    return check_stream(raw, rules)
 
 
 def parse_query(query: str) -> dict[str, str]:
@@ -60,23 +40,27 @@ def _unquote(text: str) -> str:
     return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "replace")
 
 
-def parse_read(request: Request, now_ms: TimestampMs) -> ReadQuery:
+def parse_read(request: Request, now_ms: TimestampMs, dialect: DialectRules) -> ReadQuery:
     """GET {stream}. PROTOCOL §5.6 to §5.8; `since` and `offset=tail:N` are additions."""
     query = parse_query(request.query) if request.query else {}
     live = query.get("live")
     if live is not None and live not in LIVE_MODES:
         raise InvalidRequest(f"live is one of {', '.join(LIVE_MODES)}. received={live!r}")
-    start = _parse_start(query, now_ms)
-    if start is None and live is not None:
-        raise InvalidRequest(f"live={live} needs an offset: a token, -1 or now")
+    start = _parse_start(query, now_ms, dialect)
     touches = not headers.parse_flag(request.headers, b"stream-no-touch")
-    return ReadQuery(start, live, cursors.parse(query.get("cursor")), touches)
+    cursor = cursors.parse(query.get("cursor"))
+    found = dialect.parse_extras(query, ReadQuery(start, live, cursor, touches))
+    if found.start is None and live is not None:
+        raise InvalidRequest(f"live={live} needs an offset: a token, -1 or now")
+    return found
 
 
-def _parse_start(query: dict[str, str], now_ms: TimestampMs) -> offsets.Start | None:
+def _parse_start(
+    query: dict[str, str], now_ms: TimestampMs, dialect: DialectRules
+) -> offsets.Start | None:
     offset, since = query.get("offset"), query.get("since")
     if since is None:
-        return None if offset is None else offsets.parse_start(offset)
+        return None if offset is None else dialect.parse_start(offset)
     if offset is not None:
         raise InvalidRequest("send offset or since, not both")
     if since.isascii() and since.isdigit() and len(since) <= 12:
@@ -101,7 +85,18 @@ def parse_append(request: Request, bucket: str, name: str, at_ms: TimestampMs) -
     if b"stream-seq" in given:
         stream_seq = headers.parse_text(given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX)
     expect = parse_if_match(given[b"if-match"]) if b"if-match" in given else None
-    return Append(bucket, name, at_ms, content_type, body, close, producer, stream_seq, expect)
+    command = Append(bucket, name, at_ms, content_type, body, close, producer, stream_seq, expect)
+    if b"stream-record-match" in given:
+        number = _parse_record_match(given[b"stream-record-match"])
+        command = msgspec.structs.replace(command, expect_message=number)
+    return command
+
+
+def _parse_record_match(value: bytes) -> int:
+    """The number a writer expects its first message to have. Ursula: records."""
+    if not value.isdigit() or len(value) > 16:
+        raise InvalidRequest("Stream-Record-Match is a whole number: that of the next record")
+    return int(value)
 
 
 def parse_if_match(value: bytes) -> Position | None:
@@ -124,32 +119,34 @@ def _names_producer(given: headers.Headers) -> bool:
 
 def parse_create(
     request: Request,
-    bucket: str,
-    name: str,
+    address: Address,
     at_ms: TimestampMs,
     *,
-    root: str,
+    dialect: DialectRules,
     rules: NameRules,
-    retention_default: Retention | None = None,
+    bucket: BucketConfig | None = None,
 ) -> Create:
-    """PUT {stream}. PROTOCOL §5.1, §4.2."""
-    given = request.headers
+    """PUT {stream}. PROTOCOL §5.1, §4.2; Ursula: create. `bucket` has defaults."""
+    given, defaults = request.headers, bucket or BucketConfig()
     ttl_s, expires_at_ms = headers.parse_lifetime(given)
+    fork = _parse_fork(given, dialect, rules)
     return Create(
-        bucket,
-        name,
+        *address,
         at_ms,
-        content_type=parse_content_type(request),
-        body=request.body,
+        content_type=parse_content_type(request)
+        or (defaults.content_type if fork is None else None),
+        body=request.body if fork is None or dialect.fork_takes_body else b"",
         closed=headers.parse_flag(given, b"stream-closed"),
         ttl_s=ttl_s,
         expires_at_ms=expires_at_ms,
-        ttl_from_access=parse_anchor(given, default="access"),
+        ttl_from_access=parse_anchor(given, default=dialect.ttl_anchor),
         stream_seq=headers.parse_text(given, b"stream-seq", bytes_max=limits.STREAM_SEQ_BYTES_MAX),
         producer=headers.parse_producer(given),
-        fork=_parse_fork(given, bucket, root=root, rules=rules),
+        fork=fork,
+        attributes=dialect.parse_attributes(given),
         retention=parse_retention_header(given),
-        retention_default=retention_default,
+        retention_default=defaults.retention,
+        fork_retypes=dialect.fork_retypes,
     )
 
 
@@ -178,9 +175,13 @@ def parse_content_type(request: Request) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _check_content_type(value: bytes) -> str:
-    if len(value) > limits.CONTENT_TYPE_BYTES_MAX:
+    return check_content_type(value.decode("latin-1"))
+
+
+def check_content_type(text: str) -> str:
+    """Return `text`, which must have that form."""
+    if len(text) > limits.CONTENT_TYPE_BYTES_MAX:
         raise InvalidRequest(f"Content-Type is longer than {limits.CONTENT_TYPE_BYTES_MAX} bytes")
-    text = value.decode("latin-1")
     main, slash, sub = jsonmode.media_type(text).partition("/")
     if not (main and slash and sub) or " " in main or " " in sub:
         raise InvalidRequest(f"Content-Type has the form type/subtype. received={text!r}")
@@ -196,7 +197,7 @@ def parse_anchor(given: headers.Headers, *, default: str) -> bool:
 
 
 def _parse_fork(
-    given: headers.Headers, bucket: str, *, root: str, rules: NameRules
+    given: headers.Headers, dialect: DialectRules, rules: NameRules
 ) -> ForkClaim | None:
     source = given.get(b"stream-forked-from")
     offset, sub = given.get(b"stream-fork-offset"), given.get(b"stream-fork-sub-offset")
@@ -206,24 +207,11 @@ def _parse_fork(
                 "Stream-Fork-Offset and Stream-Fork-Sub-Offset need Stream-Forked-From"
             )
         return None
-    path = source.decode("latin-1")
-    if not path.startswith(root + "/"):
-        raise InvalidRequest(f"Stream-Forked-From is the path of a stream under {root}/")
-    name = decode_name(path[len(root) + 1 :], rules)
-    at = _parse_fork_offset(offset)
-    return ForkClaim(bucket, name, at, _parse_sub_offset(sub, at))
-
-
-def _parse_fork_offset(value: bytes | None) -> Position | None:
-    if value is None:
-        return None
-    position = offsets.parse(value.decode("latin-1"))
-    if position is offsets.Sentinel.NOW:
-        return None
-    if position is offsets.Sentinel.BEGINNING:
-        return START
-    assert isinstance(position, Position)
-    return position
+    bucket, name = dialect.parse_source(source.decode("latin-1"), rules)
+    start = ForkStart()
+    if offset is not None:
+        start = dialect.parse_fork_start(offset.decode("latin-1"))
+    return ForkClaim(bucket, name, start.at, _parse_sub_offset(sub, start.at), start.byte)
 
 
 def _parse_sub_offset(value: bytes | None, at: Position | None) -> int:
@@ -232,5 +220,5 @@ def _parse_sub_offset(value: bytes | None, at: Position | None) -> int:
     if not value.isdigit() or len(value) > 16:
         raise InvalidRequest("Stream-Fork-Sub-Offset is a whole number")
     if int(value) and at is None:
-        raise InvalidRequest("Stream-Fork-Sub-Offset needs Stream-Fork-Offset")
+        raise InvalidRequest("Stream-Fork-Sub-Offset needs a token in Stream-Fork-Offset")
     return int(value)

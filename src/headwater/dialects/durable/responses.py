@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from headwater.core.append import Appended
 from headwater.core.lifecycle import Created
 from headwater.core.producer import ProducerMark
@@ -11,10 +14,21 @@ from headwater.dialects.common import NO_STORE, SECURITY_HEADERS
 from headwater.engine.reader import Slice
 from headwater.engine.shard import Stream
 from headwater.wire import headers, offsets
-from headwater.wire.http import Header, Response
+from headwater.wire.http import Buffer, Header, Response
 
 CLOSED = (b"stream-closed", b"true")
 UP_TO_DATE = (b"stream-up-to-date", b"true")
+
+
+class Form(NamedTuple):
+    """Another way to show what a read found: its type, its mark in the ETag, its bytes."""
+
+    content_type: bytes | None
+    """None for the stream's own."""
+    mark: bytes
+    body: Callable[[Slice], list[Buffer]]
+    headers: Callable[[Slice], list[Header]]
+
 
 MAX_AGE_S = 60
 STALE_WHILE_REVALIDATE_S = 300
@@ -24,13 +38,13 @@ def next_offset(position: Position) -> Header:
     return (b"stream-next-offset", b"%016d_%016d" % position)
 
 
-def render_created(created: Created, location: str) -> Response:
+def render_created(created: Created, location: str, *, locates_existing: bool = False) -> Response:
     """201 for a new stream, 200 for one that was there. PROTOCOL §5.1."""
     found: list[Header] = [
         (b"content-type", created.content_type.encode("latin-1", "replace")),
         next_offset(created.tail),
     ]
-    if created.new:
+    if created.new or locates_existing:
         found.append((b"location", location.encode("latin-1", "replace")))
     found += _lifetime(created.ttl_s, created.expires_at_ms)
     if created.closed:
@@ -94,13 +108,14 @@ def _producer(mark: ProducerMark) -> list[Header]:
     return [(b"producer-epoch", b"%d" % mark.epoch), (b"producer-seq", b"%d" % mark.seq)]
 
 
-def etag(stream_tag: str, found: Slice) -> bytes:
+def etag(stream_tag: str, found: Slice, mark: bytes = b"") -> bytes:
     """Stream, range, and whether the stream has ended: a 304 must not hide closure."""
-    return b'"%b:%b:%b%b"' % (
+    return b'"%b:%b:%b%b%b"' % (
         stream_tag.encode(),
         offsets.render(found.start),
         offsets.render(found.end),
         b":c" if found.closed else b"",
+        mark,
     )
 
 
@@ -112,13 +127,20 @@ def render_slice(
     if_none_match: bytes | None,
     cache_control: bytes,
     cursor: int | None = None,
+    form: Form | None = None,
 ) -> Response:
     """A catch-up or long-poll answer with data. PROTOCOL §5.6."""
+    content_type = None if form is None else form.content_type
     result: list[Header] = [
-        (b"content-type", stream.state.content_type.encode("latin-1", "replace")),
+        (
+            b"content-type",
+            content_type or stream.state.content_type.encode("latin-1", "replace"),
+        ),
         next_offset(found.end),
         (b"cache-control", cache_control),
     ]
+    if form is not None:
+        result += form.headers(found)
     known = None
     if tag is not None:
         if if_none_match is not None:
@@ -132,7 +154,8 @@ def render_slice(
         result.append((b"stream-cursor", b"%d" % cursor))
     if known is not None:
         return Response(304, result, base=SECURITY_HEADERS)
-    return Response(200, result, found.body(), base=SECURITY_HEADERS)
+    body = found.body() if form is None else form.body(found)
+    return Response(200, result, body, base=SECURITY_HEADERS)
 
 
 def render_waited(position: Position, *, cursor: int | None, closed: bool) -> Response:

@@ -1,7 +1,8 @@
-"""Routes of the Durable Streams protocol at /v1/stream/…: parse, one engine call, render.
+"""Routes of the Durable Streams protocol: parse, one engine call, render.
 
 A route is a plain function that returns a response, or a pending one that the commit completes;
-only live reads outlast it. `__ds/…` are the subscriptions (see subscriptions.py).
+only live reads outlast it. At /v1/stream/…, and wherever `DialectRules` says a stream is.
+`__ds/…` are the subscriptions (see subscriptions.py).
 """
 
 from __future__ import annotations
@@ -10,25 +11,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.core.errors import HeadwaterError, InvalidRequest, ReadOnly, TooManyRequests
+from headwater.core.errors import HeadwaterError, ReadOnly, TooManyRequests
 from headwater.core.limits import MIB
-from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
+from headwater.core.names import NameRules
 from headwater.core.pending import Pending
 from headwater.core.types import Position
 from headwater.dialects.common import SECURITY_HEADERS, error_response, preflight
 from headwater.dialects.compression import Compressor
 from headwater.dialects.durable import requests, responses
-from headwater.dialects.durable.errors import render_error
 from headwater.dialects.durable.incremental import IncrementalAppends
 from headwater.dialects.durable.live import LongPoll, SseFeed, SseFollower, is_text
-from headwater.dialects.durable.requests import ReadQuery
+from headwater.dialects.durable.rules import DURABLE, ROOT, Address, DialectRules, ReadQuery
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
 from headwater.engine.shard import Stream
 from headwater.wire.http import Answer, Request, Response, Route, StreamedResponse
-from headwater.wire.offsets import Sentinel, Start
+from headwater.wire.offsets import AtByte, Sentinel, Start
 
-ROOT = "/v1/stream"
 METHODS = "GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
 READ_METHODS = "GET, HEAD, OPTIONS"
 ENDLESS_BYTES = 2**62
@@ -68,11 +67,13 @@ class DurableDialect:
         *,
         origin_of: Callable[[Request], str],
         subscriptions: Callable[[Request, str], Answer] | None = None,
+        rules: DialectRules = DURABLE,
     ) -> None:
         """`origin_of` gives the scheme and host a client reached us by; `subscriptions` answers
         what is under `__ds/`, except on a read-only server."""
         self.engine = engine
         self.options = options
+        self.rules = rules
         self._origin_of = origin_of
         self._subscriptions = subscriptions
         self._waiting: set[LongPoll] = set()
@@ -88,9 +89,17 @@ class DurableDialect:
         }
         if options.read_only:
             writes = dict.fromkeys(writes, self._refuse_write)
+        reads: dict[str, Callable[[Request], Answer]] = {"GET": self.read, "HEAD": self.head}
+        size = options.body_bytes_max
         self._routes = {
-            method: Route(self._guarded(handle), body_bytes_max=options.body_bytes_max)
-            for method, handle in {**writes, "GET": self.read, "HEAD": self.head}.items()
+            **{
+                name: Route(self._guarded(call), body_bytes_max=size)
+                for name, call in writes.items()
+            },
+            **{
+                name: Route(guard(call, rules.render_read_error), body_bytes_max=size)
+                for name, call in reads.items()
+            },
         }
         self._incremental = IncrementalAppends(engine, piece_bytes_max=options.body_bytes_max)
         self._incremental_route = self._routes["POST"]
@@ -106,10 +115,14 @@ class DurableDialect:
 
     def begin(self, request: Request) -> Route | Response:
         """Choose by method; the path is known to begin with ROOT/."""
+        if request.path.startswith("/v1/stream/__ds/") and request.method != "OPTIONS":
+            return self._reserved
+        return self.choose(request)
+
+    def choose(self, request: Request) -> Route | Response:
+        """The route of a request to a stream."""
         if request.method == "OPTIONS":
             return self._preflight
-        if request.path.startswith("/v1/stream/__ds/"):
-            return self._reserved
         route = self._routes.get(request.method)
         if b"stream-append" in request.headers and request.method == "POST":
             return self._incremental_route
@@ -120,28 +133,10 @@ class DurableDialect:
         return route
 
     def _guarded(self, handle: Callable[[Request], Answer]) -> Callable[[Request], Answer]:
-        """Errors become responses in one place, whether they come at once or with the commit."""
+        return guard(handle, self.rules.render_write_error)
 
-        def render(error: Exception) -> Response:
-            if isinstance(error, HeadwaterError):
-                return render_error(error)
-            raise error
-
-        def guarded(request: Request) -> Answer:
-            try:
-                answer = handle(request)
-            except HeadwaterError as error:
-                return render_error(error)
-            return answer.catch(render) if isinstance(answer, Pending) else answer
-
-        return guarded
-
-    def _name(self, request: Request) -> str:
-        raw = request.path[len(ROOT) + 1 :]
-        name = requests.decode_name(raw, self.options.names)
-        if name == "__ds" or name.startswith("__ds/"):
-            raise InvalidRequest("names that begin with __ds are reserved")
-        return name
+    def _address(self, request: Request) -> Address:
+        return self.rules.parse_address(request.path, self.options.names)
 
     def _refuse_write(self, _: Request) -> Answer:
         raise ReadOnly()
@@ -150,44 +145,43 @@ class DurableDialect:
 
     def create(self, request: Request) -> Answer:
         """PUT {stream}. PROTOCOL §5.1."""
+        address = self._address(request)
         command = requests.parse_create(
             request,
-            DURABLE_STREAMS_BUCKET,
-            self._name(request),
+            address,
             self.engine.clock.now_ms(),
-            root=ROOT,
+            dialect=self.rules,
             rules=self.options.names,
-            retention_default=self.engine.bucket_retention(DURABLE_STREAMS_BUCKET),
+            bucket=self.engine.bucket(address.bucket),
         )
         location = f"{self._origin_of(request)}{request.path}"
+        locates_existing = self.rules.locates_existing
         return self.engine.create(command).then(
-            lambda created: responses.render_created(created, location)
+            lambda created: responses.render_created(
+                created, location, locates_existing=locates_existing
+            )
         )
 
     def append(self, request: Request) -> Answer:
         """POST {stream}. PROTOCOL §5.2, §5.3."""
-        command = requests.parse_append(
-            request, DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
-        )
-        return self.engine.append(command).then(responses.render_appended)
+        bucket, name = self._address(request)
+        command = requests.parse_append(request, bucket, name, self.engine.clock.now_ms())
+        return self.engine.append(command).then(self.rules.render_appended)
 
     def append_incrementally(self, request: Request) -> Answer:
         """POST {stream} with `Stream-Append: incremental`: the body is appended as it arrives."""
-        return self._incremental.append(request, DURABLE_STREAMS_BUCKET, self._name(request))
+        return self._incremental.append(request, *self._address(request))
 
     def delete(self, request: Request) -> Answer:
         """DELETE {stream}. PROTOCOL §5.4."""
-        command = requests.parse_delete(
-            DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
-        )
+        command = requests.parse_delete(*self._address(request), self.engine.clock.now_ms())
         return self.engine.delete(command).then(responses.render_done)
 
     def retain(self, request: Request) -> Answer:
         """PATCH {stream}: another Stream-Retention. Not in PROTOCOL."""
-        command = requests.parse_retain(
-            request, DURABLE_STREAMS_BUCKET, self._name(request), self.engine.clock.now_ms()
-        )
-        return self.engine.retain(command).then(responses.render_done)
+        bucket, name = self._address(request)
+        command = requests.parse_retain(request, bucket, name, self.engine.clock.now_ms())
+        return self.engine.change(command).then(responses.render_done)
 
     def reserved(self, request: Request) -> Answer:
         """{root}/__ds/…: subscriptions. PROTOCOL §6."""
@@ -199,21 +193,21 @@ class DurableDialect:
 
     def head(self, request: Request) -> Answer:
         """HEAD {stream}. PROTOCOL §5.5. Does not renew the TTL."""
-        name = self._name(request)
+        address, engine = self._address(request), self.engine
 
         def look() -> Response:
-            stream = self.engine.open(DURABLE_STREAMS_BUCKET, name)
-            return responses.render_head(stream, self.engine.clock.now_ms())
+            stream = engine.open(*address)
+            return self.rules.render_head(engine, stream, engine.clock.now_ms())
 
-        return self.engine.when_settled(DURABLE_STREAMS_BUCKET, name, look)
+        return engine.when_settled(*address, look)
 
     def read(self, request: Request) -> Answer:
         """GET {stream}. PROTOCOL §5.6 to §5.8."""
-        name = self._name(request)
-        query = requests.parse_read(request, self.engine.clock.now_ms())
+        address = self._address(request)
+        query = requests.parse_read(request, self.engine.clock.now_ms(), self.rules)
 
         def look() -> Answer:
-            stream = self.engine.open(DURABLE_STREAMS_BUCKET, name)
+            stream = self.engine.open(*address)
             position = self.engine.find_start(stream, query.start)
             if query.touches:
                 self.engine.touch(stream)
@@ -222,17 +216,22 @@ class DurableDialect:
             if query.live == "long-poll":
                 return self._long_poll(request, stream, position, query)
             if query.start is Sentinel.NOW:
-                return self._now(stream)
+                return self._now(request, stream, query)
             return self._catch_up(request, stream, position, query)
 
-        return _flat(self.engine.when_settled(DURABLE_STREAMS_BUCKET, name, look))
+        return flat(self.engine.when_settled(*address, look))
 
-    def _now(self, stream: Stream) -> Response:
+    def _now(self, request: Request, stream: Stream, query: ReadQuery) -> Response:
         """offset=now: where the tail is, never data. PROTOCOL §8."""
         found = Slice(stream.tail, json=stream.state.json)
         found.at_tail, found.closed = True, stream.tail_closed
         return responses.render_slice(
-            found, stream, tag=None, if_none_match=None, cache_control=b"no-store"
+            found,
+            stream,
+            tag=None,
+            if_none_match=None,
+            cache_control=b"no-store",
+            form=self.rules.form_of(self.engine, request, stream, query),
         )
 
     def _catch_up(
@@ -248,9 +247,17 @@ class DurableDialect:
         def render(found: Slice) -> Response:
             return self._render(request, stream, found, query, cursor)
 
-        found = self.engine.read(stream, position, self.options.chunk_bytes)
+        found = self.engine.read(stream, position, self._size_max(stream, position, query))
         answer = found.then(render) if isinstance(found, Pending) else render(found)
         return answer if query.live else self._compressor.apply(request, answer)
+
+    def _size_max(self, stream: Stream, position: Position, query: ReadQuery) -> int:
+        size = self.options.chunk_bytes
+        if query.size_max is not None:
+            size = min(size, query.size_max)
+        if query.records_max is not None:
+            size = min(size, self.engine.measure(stream, position, query.records_max))
+        return size
 
     def _render(
         self,
@@ -268,13 +275,16 @@ class DurableDialect:
             caching = responses.cache_control(
                 engine.deadline_of(stream), engine.clock.now_ms(), private=self.options.private
             )
+        form = self.rules.form_of(engine, request, stream, query)
+        mark = b"" if form is None else form.mark
         return responses.render_slice(
             found,
             stream,
-            tag=responses.etag(f"{engine.store_tag}{stream.state.id:x}", found),
+            tag=responses.etag(f"{engine.store_tag}{stream.state.id:x}", found, mark),
             if_none_match=request.headers.get(b"if-none-match"),
             cache_control=caching,
             cursor=cursor,
+            form=form,
         )
 
     def _long_poll(
@@ -293,12 +303,15 @@ class DurableDialect:
                 closed = woken.tail_closed and woken.tail == waited_at
                 cursor = None if closed else self._feed.cursor(query.cursor)
                 return responses.render_waited(waited_at, cursor=cursor, closed=closed)
-            found = self.engine.read_now(woken, waited_at, self.options.chunk_bytes)
+            size_max = self._size_max(woken, waited_at, query)
+            found = self.engine.read_now(woken, waited_at, size_max)
             if query.touches:
                 self.engine.touch(woken)
             return self._render(request, woken, found, query, self._feed.cursor(query.cursor))
 
-        timeout_s = self.options.long_poll_timeout_s
+        timeout_s = query.timeout_s
+        if timeout_s is None:
+            timeout_s = self.options.long_poll_timeout_s
         poll = LongPoll(self.engine, stream, position, timeout_s, complete, self._waiting)
         return poll.answer
 
@@ -324,14 +337,34 @@ class DurableDialect:
             raise TooManyRequests("too many live readers; retry later", retry_after_s=5)
 
 
+def guard(
+    handle: Callable[[Request], Answer], render_error: Callable[[HeadwaterError], Response]
+) -> Callable[[Request], Answer]:
+    """Errors become responses in one place, whether they come at once or with the commit."""
+
+    def render(error: Exception) -> Response:
+        if isinstance(error, HeadwaterError):
+            return render_error(error)
+        raise error
+
+    def guarded(request: Request) -> Answer:
+        try:
+            answer = handle(request)
+        except HeadwaterError as error:
+            return render_error(error)
+        return answer.catch(render) if isinstance(answer, Pending) else answer
+
+    return guarded
+
+
 def _is_fixed(stream: Stream, start: Start | None) -> bool:
     """Does this start mean the same place whenever it is asked for?"""
     if start is None or start is Sentinel.BEGINNING:
         return stream.state.retention is None
-    return isinstance(start, Position)
+    return isinstance(start, (Position, AtByte))
 
 
-def _flat(answer: Any) -> Answer:
+def flat(answer: Any) -> Answer:
     """An answer that had to wait for a commit may itself be a pending one."""
     if isinstance(answer, Response):
         return answer

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.core.errors import (
+    Conflict,
     ContentTypeMismatch,
     Corruption,
     DiskFull,
@@ -15,6 +16,7 @@ from headwater.core.errors import (
     InvalidOffset,
     InvalidRecord,
     InvalidRequest,
+    NotFound,
     OffsetTrimmed,
     Overloaded,
     PreconditionFailed,
@@ -120,6 +122,8 @@ RENDERERS: dict[type[Exception], Renderer] = {
     InvalidOffset: _range,
     OffsetTrimmed: _trimmed,
     StreamNotFound: _plain(404, "stream_not_found"),
+    NotFound: _plain(404, "not_found"),
+    Conflict: _plain(409, "conflict"),
     StreamGone: _plain(410, "stream_gone"),
     StreamExists: _plain(409, "stream_exists"),
     ForkRefused: _plain(409, "fork_refused"),

@@ -1,0 +1,1 @@
+"""The Ursula dialect: buckets and streams at /{bucket}/{stream}."""

@@ -1,0 +1,182 @@
+"""Routes of the Ursula dialect at /{bucket}/…: parse, one engine call, render.
+
+Streams are served by the routes of the base protocol, told by `URSULA` where the two differ. What
+only this dialect has is here: buckets, lists, attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headwater.core.errors import InvalidRequest, NotFound, ReadOnly
+from headwater.core.limits import MIB
+from headwater.dialects.common import error_response, preflight
+from headwater.dialects.durable.responses import render_done
+from headwater.dialects.durable.routes import DurableDialect, DurableOptions, flat, guard
+from headwater.dialects.durable.rules import Address
+from headwater.dialects.ursula import requests, responses
+from headwater.dialects.ursula.errors import render_read_error, render_write_error
+from headwater.dialects.ursula.rules import URSULA
+from headwater.dialects.ursula.targets import Kind, Target, parse_bucket, parse_target
+from headwater.engine.engine import Engine
+from headwater.engine.listing import Selection, list_streams
+from headwater.engine.steps import follow
+from headwater.wire.http import Answer, Request, Response, Route
+
+READS = frozenset({"GET", "HEAD"})
+EVERY_STREAM = 2**62
+
+Subscribed = Callable[[str, str, Request, str], Answer]
+"""Answers a request, given a bucket, the path of its streams, and what follows `__ds/`."""
+Handler = Callable[[Request], Answer]
+
+
+class UrsulaDialect:
+    """Buckets and their streams over one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        options: DurableOptions,
+        *,
+        origin_of: Callable[[Request], str],
+        subscriptions: Subscribed | None = None,
+    ) -> None:
+        """As for DurableDialect; without `subscriptions` there are none."""
+        self.engine = engine
+        self.options = options
+        self._subscriptions = subscriptions
+        self._streams = DurableDialect(engine, options, origin_of=origin_of, rules=URSULA)
+        self._routes: dict[Kind, Mapping[str, Route]] = {
+            Kind.BUCKET: self._methods(
+                GET=self.bucket, PUT=self.put_bucket, DELETE=self.drop_bucket
+            ),
+            Kind.STREAMS: self._methods(GET=self.list),
+            Kind.ATTRIBUTES: self._methods(GET=self.attributes, PUT=self.set_attributes),
+        }
+        reserved = Route(guard(self.reserved, render_write_error), body_bytes_max=MIB)
+        self._reserved = reserved
+
+    def _methods(self, **handlers: Handler) -> Mapping[str, Route]:
+        """The routes of one resource; HEAD is GET, whose body the server leaves out."""
+        size, found = self.options.body_bytes_max, {}
+        for method, handle in handlers.items():
+            if method in READS:
+                route = Route(guard(handle, render_read_error), body_bytes_max=size)
+                found.update({"GET": route, "HEAD": route})
+                continue
+            if self.options.read_only:
+                handle = _refuse_write
+            found[method] = Route(guard(handle, render_write_error), body_bytes_max=size)
+        answer = preflight(", ".join((*found, "OPTIONS")))
+        found["OPTIONS"] = Route(lambda _: answer, body_bytes_max=size)
+        return found
+
+    def begin(self, request: Request) -> Route | Response | None:
+        """None for a path that is not of a bucket, and for one that could not be."""
+        try:
+            target = parse_target(request.path)
+            if target is None:
+                return None
+            if target.kind is Kind.BUCKET and request.method != "PUT":
+                parse_bucket(target.bucket, self.options.names)
+        except InvalidRequest:
+            return None
+        if target.kind is Kind.STREAM:
+            return self._streams.choose(request)
+        if target.kind is Kind.SUBSCRIPTIONS:
+            return self._reserved
+        return self._choose(request, target)
+
+    def _choose(self, request: Request, target: Target) -> Route | Response:
+        routes = self._routes[target.kind]
+        route = routes.get(request.method)
+        if route is None:
+            allowed = ", ".join(routes)
+            message = f"this path takes {allowed}"
+            allow = (b"allow", allowed.encode())
+            return error_response(405, "method_not_allowed", message, (allow,))
+        return route
+
+    def end_waits(self) -> None:
+        """The server stops."""
+        self._streams.end_waits()
+
+    def reserved(self, request: Request) -> Answer:
+        """{bucket}/__ds/…: subscriptions. PROTOCOL §6."""
+        if self._subscriptions is None:
+            raise ReadOnly()
+        target = parse_target(request.path)
+        assert target is not None
+        bucket = parse_bucket(target.bucket, self.options.names)
+        return self._subscriptions(bucket, f"/{bucket}", request, target.rest)
+
+    # -- buckets
+
+    def put_bucket(self, request: Request) -> Answer:
+        """PUT {bucket}."""
+        bucket = self._bucket(request)
+        config = requests.parse_bucket_config(request)
+        return self.engine.put_bucket(bucket, config).then(responses.render_bucket_put)
+
+    def drop_bucket(self, request: Request) -> Answer:
+        """DELETE {bucket}."""
+        return self.engine.drop_bucket(self._bucket(request)).then(render_done)
+
+    def bucket(self, request: Request) -> Answer:
+        """GET {bucket}."""
+        bucket, engine = self._bucket(request), self.engine
+        contents = responses.BucketContents()
+
+        def render(_: object) -> Response:
+            config = engine.bucket(bucket)
+            if config is None:
+                raise NotFound(f"no such bucket. bucket={bucket}")
+            size = self.options.body_bytes_max
+            return contents.render(bucket, config, body_bytes_max=size)
+
+        selection = Selection(bucket=bucket, limit=EVERY_STREAM)
+        return follow(list_streams(engine, selection, contents.show), render)
+
+    def list(self, request: Request) -> Answer:
+        """GET {bucket}/streams."""
+        bucket, engine = self._bucket(request), self.engine
+        selection = requests.parse_selection(request, bucket)
+        found = responses.StreamList()
+
+        def render(last: tuple[str, str] | None) -> Response:
+            if engine.bucket(bucket) is None:
+                raise NotFound(f"no such bucket. bucket={bucket}")
+            return found.render(last)
+
+        return follow(list_streams(engine, selection, found.show), render)
+
+    # -- attributes
+
+    def attributes(self, request: Request) -> Answer:
+        """GET {stream}/attrs. Does not renew the TTL."""
+        address = self._address(request)
+        return flat(
+            self.engine.when_settled(
+                *address, lambda: responses.render_attributes(self.engine.open(*address))
+            )
+        )
+
+    def set_attributes(self, request: Request) -> Answer:
+        """PUT {stream}/attrs: they are replaced whole."""
+        command = requests.parse_set_attributes(
+            request, self._address(request), self.engine.clock.now_ms()
+        )
+        return self.engine.change(command).then(render_done)
+
+    def _bucket(self, request: Request) -> str:
+        target = parse_target(request.path)
+        assert target is not None
+        return parse_bucket(target.bucket, self.options.names)
+
+    def _address(self, request: Request) -> Address:
+        return URSULA.parse_address(request.path, self.options.names)
+
+
+def _refuse_write(_: Request) -> Answer:
+    raise ReadOnly()

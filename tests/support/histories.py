@@ -1,0 +1,98 @@
+"""Random histories of commands, each with what it does to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from headwater.core.commands import Command
+from tests.support.builders import JSON, TEXT, append, claim, create, delete, fork_of, trim
+from tests.support.model import RECORD_BYTES, Expected, Model, body_of, messages_of
+
+NAMES = ["a", "b", "c"]
+
+
+class Operation(NamedTuple):
+    """A command, and what it does to the model."""
+
+    command: Command
+    act: Callable[[Model], Expected]
+
+
+texts = st.integers(1, 40).flatmap(
+    lambda size: st.sampled_from("abcdefgh").map(lambda letter: letter.encode() * size)
+)
+text_lists = st.lists(texts, min_size=1, max_size=4)
+KINDS = ["create", *["append"] * 3, *["produce"] * 6, "close", "close", "delete", "fork", "trim"]
+
+
+def draw_operation(data: st.DataObject, model: Model) -> Operation:
+    """A command that fits what the streams would be if everything so far were done."""
+    kind = data.draw(st.sampled_from(KINDS))
+    name = data.draw(st.sampled_from(NAMES))
+    stream = model.streams.get(name)
+    if stream is None and kind != "fork":
+        kind = "create"
+    texts_drawn = data.draw(text_lists)
+    json = stream is not None and stream.json
+    if kind == "create":
+        json = data.draw(st.booleans())
+        bodies = messages_of(texts_drawn, json=json)
+        return Operation(
+            create(name, content_type=JSON if json else TEXT, body=body_of(bodies, json=json)),
+            lambda m: m.create(name, json=json, bodies=bodies, closed=False),
+        )
+    if kind == "delete":
+        return Operation(delete(name), lambda m: m.delete(name))
+    if kind == "trim":
+        assert stream is not None
+        settled = [at for at in stream.starts if at.seq <= stream.settled_records]
+        to = data.draw(st.sampled_from(settled))
+        return Operation(trim(name, to), lambda m: m.trim(name, to))
+    if kind == "fork":
+        return _draw_fork(data, model, name, texts_drawn)
+    batch = None
+    if kind == "produce":
+        producer = data.draw(st.sampled_from(["p", "q"]))
+        batch = (producer, stream.next_batch.get(producer, 0) if stream else 0)
+    close = kind == "close"
+    bodies = [] if close and data.draw(st.booleans()) else messages_of(texts_drawn, json=json)
+    return Operation(
+        append(
+            name,
+            body_of(bodies, json=json),
+            close=close,
+            producer=None if batch is None else claim(batch[0], seq=batch[1]),
+        ),
+        lambda m: m.append(name, bodies, close=close, batch=batch),
+    )
+
+
+def _draw_fork(data: st.DataObject, model: Model, name: str, texts_drawn: list[bytes]) -> Operation:
+    source_name = data.draw(st.sampled_from(NAMES))
+    source = model.streams.get(source_name)
+    at, sub_offset, json = None, 0, False
+    if source is not None:
+        json = source.json
+        at = source.position(data.draw(st.integers(0, len(source.messages))))
+        sub_offset = data.draw(st.sampled_from([0, 0, 1, RECORD_BYTES]))
+    bodies = messages_of(texts_drawn, json=json)
+    return Operation(
+        create(
+            name,
+            content_type=None,
+            fork=fork_of(source_name, at, sub_offset),
+            body=body_of(bodies, json=json),
+        ),
+        lambda m: m.fork(name, source_name, at, sub_offset, bodies),
+    )
+
+
+def replay(operations: list[Operation]) -> Model:
+    """The streams as they are after these commands."""
+    model = Model()
+    for operation in operations:
+        operation.act(model)
+    return model
