@@ -19,7 +19,15 @@ from headwater.core.errors import (
 from headwater.core.producer import ProducerClaim
 from headwater.core.stream import StreamState, WriterChanges
 from headwater.core.types import TimestampMs
-from tests.support.builders import JSON, TEXT, append, claim, position, stream_state
+from tests.support.builders import (
+    JSON,
+    TEXT,
+    append,
+    append_records,
+    claim,
+    position,
+    stream_state,
+)
 from tests.support.clock import START_MS
 
 
@@ -257,3 +265,8 @@ def test_replaying_the_changes_of_runs_gives_the_state_they_came_from() -> None:
         replayed.replay(change)
     assert replayed == state
     assert list(replayed.producers) == list(state.producers)
+
+
+def test_an_append_of_no_records_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="at least one record"):
+        rules.judge_records(stream_state(), append_records("s", []))

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
+from types import UnionType
+from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core import commands
-from headwater.core.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    Expire,
-    ForkClaim,
-    SaveDocument,
-    Touch,
-)
+from headwater.core.commands import Append, Command, Delete
 from headwater.core.limits import PRODUCER_NUMBER_MAX
-from headwater.core.producer import ProducerClaim, ProducerMark
 from headwater.core.stream import (
-    Extent,
-    Origin,
     StreamState,
     WriterChanges,
     decode_changes,
@@ -30,84 +21,39 @@ from headwater.core.stream import (
     encode_changes,
     encode_state,
 )
-from headwater.core.types import Position
 
 numbers = st.integers(0, PRODUCER_NUMBER_MAX)
-text = st.text(max_size=8)
-claims = st.builds(ProducerClaim, text, numbers, numbers)
-positions = st.builds(Position, numbers, numbers)
-forks = st.builds(ForkClaim, text, text, st.none() | positions, numbers)
-addressed = (text, text, numbers)
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    int: numbers,
+    str: st.text(max_size=8),
+    bytes: st.binary(max_size=16),
+    bool: st.booleans(),
+    type(None): st.none(),
+}
 
-every_command: st.SearchStrategy[Command] = st.one_of(
-    st.builds(
-        Create,
-        *addressed,
-        st.none() | text,
-        st.binary(max_size=16),
-        st.booleans(),
-        st.none() | numbers,
-        st.none() | numbers,
-        st.booleans(),
-        st.none() | text,
-        st.none() | claims,
-        st.none() | forks,
-        st.none() | st.binary(max_size=8),
-    ),
-    st.builds(
-        Append,
-        *addressed,
-        st.none() | text,
-        st.binary(max_size=16),
-        st.booleans(),
-        st.none() | claims,
-        st.none() | text,
-        st.none() | positions,
-        st.none() | numbers,
-    ),
-    st.builds(Delete, *addressed),
-    st.builds(Touch, *addressed),
-    st.builds(Expire, *addressed),
-    st.builds(SaveDocument, *addressed, st.none() | st.binary(max_size=8)),
-)
 
-marks = st.builds(ProducerMark, numbers, numbers, numbers)
-changes = st.builds(
-    WriterChanges,
-    st.dictionaries(text, marks, max_size=4),
-    st.none() | text,
-    st.booleans(),
-    st.none() | claims,
-)
-states = st.builds(
-    StreamState,
-    id=numbers,
-    bucket=text,
-    name=text,
-    created_at_ms=numbers,
-    content_type=text,
-    json=st.booleans(),
-    tail_seq=numbers,
-    tail_byte=numbers,
-    tail_message=numbers,
-    closed=st.booleans(),
-    closed_by=st.none() | claims,
-    producers=st.dictionaries(text, marks, max_size=4),
-    stream_seq=st.none() | text,
-    ttl_s=st.none() | numbers,
-    ttl_from_access=st.booleans(),
-    touched_at_ms=numbers,
-    expires_at_ms=st.none() | numbers,
-    extents=st.lists(
-        st.builds(Extent, numbers, numbers, numbers, st.none() | numbers), max_size=3
-    ).map(tuple),
-    own_first_seq=numbers,
-    origin=st.none() | st.builds(Origin, text, text, numbers, positions, numbers),
-    references=numbers,
-    deleted=st.booleans(),
-    attributes=st.none() | st.binary(max_size=8),
-    partial_chunks=st.lists(st.tuples(numbers, numbers), max_size=3),
-)
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Whatever a field of this type may hold, so that no command and no field is forgotten."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if isinstance(kind, NewType):
+        return values(kind.__supertype__)
+    if origin in (UnionType, Union):
+        return st.one_of([values(argument) for argument in arguments])
+    if origin is list:
+        return st.lists(values(arguments[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=4)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(values(arguments[0]), max_size=3).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(values, arguments))
+    fields = get_type_hints(kind)
+    return st.builds(kind, **{name: values(field) for name, field in fields.items()})
+
+
+every_command: st.SearchStrategy[Command] = values(Command)
 
 
 @settings(deadline=None, max_examples=200)
@@ -120,7 +66,7 @@ def test_a_command_survives_its_encoding(command: Command) -> None:
 
 
 @settings(deadline=None)
-@given(state=states)
+@given(state=values(StreamState))
 def test_a_checkpoint_survives_its_encoding(state: StreamState) -> None:
     decoded = decode_state(encode_state(state))
     assert decoded == state
@@ -129,7 +75,7 @@ def test_a_checkpoint_survives_its_encoding(state: StreamState) -> None:
 
 
 @settings(deadline=None)
-@given(change=changes)
+@given(change=values(WriterChanges))
 def test_writer_changes_survive_their_encoding(change: WriterChanges) -> None:
     decoded = decode_changes(encode_changes(change))
     assert decoded == change

@@ -18,7 +18,7 @@ from headwater.core.errors import StorageFailed
 from tests.support.builders import append, claim, create, delete, fork_of
 from tests.support.engines import EngineRunner, small_sizes
 from tests.support.histories import NAMES, Operation, draw_operation, replay
-from tests.support.model import RECORD_BYTES, Expected, View, check_outcome, view_of
+from tests.support.model import RECORD_BYTES, Expected, Model, View, check_outcome, view_of
 from tests.support.stores import PowerLoss, VolatileStore
 
 pytestmark = pytest.mark.crash
@@ -28,6 +28,15 @@ def draw_crash(data: st.DataObject, store: VolatileStore) -> VolatileStore:
     """What is left of a store: nothing but the log, everything, or something in between."""
     some = st.sampled_from([0, store.batches]) | st.integers(0, store.batches)
     return store.crash(flushed=data.draw(some), logged=data.draw(some))
+
+
+def next_operation(data: st.DataObject, model: Model, retries: list[Operation]) -> Operation:
+    """What a writer got no answer for comes first, then something new."""
+    while retries:
+        operation = retries.pop(0)
+        if operation.fits(model):
+            return operation
+    return draw_operation(data, model)
 
 
 def run_until_power_loss(
@@ -43,7 +52,7 @@ def run_until_power_loss(
     groups = data.draw(st.integers(1, 8))
     for _ in range(groups):
         for _ in range(data.draw(st.integers(1, 6))):
-            operation = retries.pop(0) if retries else draw_operation(data, model)
+            operation = next_operation(data, model, retries)
             expected = operation.act(model)
             sent.append(operation)
             expectations.append(expected)

@@ -31,6 +31,7 @@ from tests.support.builders import (
     JSON,
     TEXT,
     append,
+    append_records,
     claim,
     create,
     delete,
@@ -119,6 +120,24 @@ class Histories(RuleBasedStateMachine):
         expected = stream.next_batch.get(producer, 0) if stream else 0
         seq = max(0, expected - behind)
         self._append(name, bodies, close=close, batch=(producer, seq))
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        texts_given=st.lists(texts | st.just(b""), min_size=1, max_size=5),
+        seq=st.none() | st.integers(0, 3),
+    )
+    def append_records(self, name: str, texts_given: list[bytes], seq: int | None) -> None:
+        stream = self.model.streams.get(name)
+        json = stream is not None and stream.json
+        bodies = [b'"%b"' % text if json else text for text in texts_given]
+        batch = None if seq is None else ("r", seq)
+        command = append_records(
+            name,
+            bodies,
+            headers=[[(b"n", b"v")] * (number % 2) for number in range(len(bodies))],
+            producer=None if batch is None else claim(batch[0], seq=batch[1]),
+        )
+        self.will(command, self.model.append_records(name, bodies, batch=batch))
 
     @rule(name=st.sampled_from(NAMES), bodies=st.just([]) | message_lists)
     def close(self, name: str, bodies: list[bytes]) -> None:

@@ -8,7 +8,6 @@ from hyperframe.frame import Frame, GoAwayFrame, PingFrame, RstStreamFrame, Sett
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.server.http2_connection import FRAME_BYTES_MAX
 from headwater.server.http2_frames import (
     COMPRESSION_ERROR,
     CONTINUATION,
@@ -38,6 +37,7 @@ from headwater.server.http2_frames import (
     pack_settings,
     pack_window_update,
 )
+from headwater.server.http2_reader import FRAME_BYTES_MAX
 from headwater.wire.http import BodyWriter, Request, Response, StreamedResponse
 from tests.server.http1_harness import Deferred
 from tests.server.http2_harness import Client, Http2Harness, parse_frames

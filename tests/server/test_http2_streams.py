@@ -392,6 +392,15 @@ def test_a_drain_lets_live_responses_say_goodbye() -> None:
     assert client.peer.transport.lost
 
 
+def test_what_comes_with_a_goodbye_is_not_served() -> None:
+    harness = Http2Harness()
+    client = harness.client()
+    client.h2.send_headers(1, [*HEAD, (":path", "/")], end_stream=True)
+    client.raw(pack_header(8, 7, 0, 0) + bytes(8) + client.h2.data_to_send())
+    assert client.peer.ended
+    assert not harness.application.begun
+
+
 def test_a_client_that_says_goodbye_is_let_go() -> None:
     harness = Http2Harness()
     harness.application.answer = deferred = Deferred()
@@ -490,3 +499,28 @@ def test_a_client_that_never_widens_its_window_loses_its_stream() -> None:
     assert client.got(stream).reset == CANCEL
     assert application.heard == ["close /"]
     assert client.ask("HEAD", "/2").status == 200
+
+
+def test_a_client_that_reads_nothing_is_cut_off_and_its_bodies_are_not_late() -> None:
+    harness = Http2Harness(limits=LIMITS)
+    application = live(harness)
+    client = harness.client(settings={SettingCodes.INITIAL_WINDOW_SIZE: 10_000_000})
+    client.h2.increment_flow_control_window(10_000_000)
+    client.open("GET", "/")
+    harness.application.answer = harness.application.echo
+    slow = client.open("POST", "/slow", ends=False)
+    transport = client.peer.transport
+    transport.stalled = True
+    application.writers["/"].write(bytes(400_000))
+    harness.wait(50)
+    transport.flush(400_009)
+    transport.stalled = False
+    transport.flush()
+    harness.wait(10)
+    client.send_data(slow, b"x", ends=True)
+    assert client.got(slow).body == b"POST /slow x"
+    transport.stalled = True
+    application.writers["/"].write(bytes(400_000))
+    harness.wait(62)
+    assert transport.aborted
+    assert application.heard[-1] == "close /"

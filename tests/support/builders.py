@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from headwater.core.commands import Append, Create, Delete, Expire, ForkClaim, Touch, Trim
+from headwater.core.commands import (
+    Append,
+    AppendRecords,
+    Create,
+    Delete,
+    Expire,
+    ForkClaim,
+    Touch,
+    Trim,
+)
 from headwater.core.producer import ProducerClaim
 from headwater.core.stream import StreamState
 from headwater.core.types import (
@@ -76,6 +85,17 @@ def append(
     stream_seq: str | None = None,
 ) -> Append:
     return Append(BUCKET, name, TimestampMs(at_ms), content_type, body, close, producer, stream_seq)
+
+
+def append_records(
+    name: str,
+    bodies: list[bytes],
+    *,
+    headers: list[list[tuple[bytes, bytes]]] | None = None,
+    at_ms: int = START_MS,
+    producer: ProducerClaim | None = None,
+) -> AppendRecords:
+    return AppendRecords(BUCKET, name, TimestampMs(at_ms), bodies, headers, producer)
 
 
 def delete(name: str = "s", *, at_ms: int = START_MS) -> Delete:

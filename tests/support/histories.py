@@ -8,7 +8,17 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from headwater.core.commands import Command
-from tests.support.builders import JSON, TEXT, append, claim, create, delete, fork_of, trim
+from tests.support.builders import (
+    JSON,
+    TEXT,
+    append,
+    append_records,
+    claim,
+    create,
+    delete,
+    fork_of,
+    trim,
+)
 from tests.support.model import RECORD_BYTES, Expected, Model, body_of, messages_of
 
 NAMES = ["a", "b", "c"]
@@ -19,13 +29,31 @@ class Operation(NamedTuple):
 
     command: Command
     act: Callable[[Model], Expected]
+    kind_of: str | None = None
+    """Its body is right only for a stream of the kind that this one was."""
+    json: bool = False
+
+    def fits(self, model: Model) -> bool:
+        """May it be sent again, whatever has happened since?"""
+        stream = None if self.kind_of is None else model.streams.get(self.kind_of)
+        return stream is None or stream.json == self.json
 
 
 texts = st.integers(1, 40).flatmap(
     lambda size: st.sampled_from("abcdefgh").map(lambda letter: letter.encode() * size)
 )
 text_lists = st.lists(texts, min_size=1, max_size=4)
-KINDS = ["create", *["append"] * 3, *["produce"] * 6, "close", "close", "delete", "fork", "trim"]
+KINDS = [
+    "records",
+    "create",
+    *["append"] * 3,
+    *["produce"] * 6,
+    "close",
+    "close",
+    "delete",
+    "fork",
+    "trim",
+]
 
 
 def draw_operation(data: st.DataObject, model: Model) -> Operation:
@@ -54,9 +82,11 @@ def draw_operation(data: st.DataObject, model: Model) -> Operation:
     if kind == "fork":
         return _draw_fork(data, model, name, texts_drawn)
     batch = None
-    if kind == "produce":
+    if kind in ("produce", "records"):
         producer = data.draw(st.sampled_from(["p", "q"]))
         batch = (producer, stream.next_batch.get(producer, 0) if stream else 0)
+    if kind == "records":
+        return _records(name, texts_drawn, batch, json=json)
     close = kind == "close"
     bodies = [] if close and data.draw(st.booleans()) else messages_of(texts_drawn, json=json)
     return Operation(
@@ -67,7 +97,23 @@ def draw_operation(data: st.DataObject, model: Model) -> Operation:
             producer=None if batch is None else claim(batch[0], seq=batch[1]),
         ),
         lambda m: m.append(name, bodies, close=close, batch=batch),
+        name,
+        json,
     )
+
+
+def _records(
+    name: str, texts_drawn: list[bytes], batch: tuple[str, int] | None, *, json: bool
+) -> Operation:
+    """One message each, also in a stream of bytes, and headers that no model needs to know."""
+    bodies = [b'"%b"' % text if json else text for text in texts_drawn]
+    command = append_records(
+        name,
+        bodies,
+        headers=[[(b"n", b"%d" % number)] * (number % 2) for number in range(len(bodies))],
+        producer=None if batch is None else claim(batch[0], seq=batch[1]),
+    )
+    return Operation(command, lambda m: m.append_records(name, bodies, batch=batch), name, json)
 
 
 def _draw_fork(data: st.DataObject, model: Model, name: str, texts_drawn: list[bytes]) -> Operation:
@@ -87,6 +133,8 @@ def _draw_fork(data: st.DataObject, model: Model, name: str, texts_drawn: list[b
             body=body_of(bodies, json=json),
         ),
         lambda m: m.fork(name, source_name, at, sub_offset, bodies),
+        source_name,
+        json,
     )
 
 

@@ -160,8 +160,8 @@ class LogServer(DurableServer):
         return LogReply(response)
 
     def records(self, name: str = "s", query: str = "", /, *, arrow: bool = False) -> LogReply:
-        accept: Headers = {"accept": ARROW_TYPE} if arrow else {}
-        return self.fetch(f"records/{DURABLE_STREAMS_BUCKET}/{name}", query, **accept)
+        accept = ARROW_TYPE if arrow else "*/*"
+        return self.fetch(f"records/{DURABLE_STREAMS_BUCKET}/{name}", query, accept=accept)
 
     def download(
         self, name: str = "s", query: str = "", /, *, slow: bool = False, arrow: bool = False

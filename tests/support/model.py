@@ -159,6 +159,15 @@ class Model:
             stream.closed, stream.closed_by = True, batch
         return (stream.tail, stream.closed, True)
 
+    def append_records(
+        self, name: str, bodies: list[bytes], *, batch: tuple[str, int] | None
+    ) -> Expected:
+        """The same, but no repeat is welcome once the stream is closed."""
+        stream = self.streams.get(name)
+        if stream is not None and stream.closed and not stream.deleted:
+            return StreamClosed
+        return self.append(name, bodies, close=False, batch=batch)
+
     def create(self, name: str, *, json: bool, bodies: list[bytes], closed: bool) -> Expected:
         existing = self.streams.get(name)
         if existing is not None:
@@ -248,10 +257,14 @@ def _inherited(
         walked = rest[:sub_offset]
         inside = len(walked) == sub_offset and not any(m.starts_append for m in walked[1:])
         return source.messages[: index + sub_offset] if inside else InvalidRequest
-    if not rest or sub_offset > len(rest[0].body):
-        return InvalidRequest
-    cut = Message(rest[0].body[:sub_offset], starts_append=True)
-    return [*source.messages[:index], cut]
+    for number, message in enumerate(rest):
+        if number and message.starts_append:
+            break
+        if sub_offset <= len(message.body):
+            cut = Message(message.body[:sub_offset], message.starts_append)
+            return [*source.messages[: index + number], cut]
+        sub_offset -= len(message.body)
+    return InvalidRequest
 
 
 def messages_of(bodies: list[bytes], *, json: bool) -> list[bytes]:

@@ -57,10 +57,8 @@ def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
         if not producer.judge(state.producers.get(command.producer.id), command.producer):
             return None
         producer.check_room(state.producers, command.producer)
-    if command.expect is not None and command.expect != state.tail:
-        raise PreconditionFailed(state.tail)
-    if command.expect_message is not None:
-        _check_message(state, command.expect_message)
+    if command.expect is not None or command.expect_message is not None:
+        _check_expected(state, command)
     check_stream_seq(state, command.stream_seq)
     if not command.body:
         return []
@@ -72,10 +70,15 @@ def judge_append(state: StreamState, command: Append) -> list[bytes] | None:
     return messages
 
 
-def _check_message(state: StreamState, expected: int) -> None:
+def _check_expected(state: StreamState, command: Append) -> None:
+    """Is the stream where the writer believes it to be?"""
+    if command.expect is not None and command.expect != state.tail:
+        raise PreconditionFailed(state.tail)
+    if command.expect_message is None:
+        return
     if not state.json:
         raise InvalidRequest("Stream-Record-Match is for JSON streams")
-    if expected != state.tail_message:
+    if command.expect_message != state.tail_message:
         raise PreconditionFailed(state.tail, message_next=state.tail_message)
 
 
@@ -93,6 +96,8 @@ def judge_records(state: StreamState, command: AppendRecords) -> list[bytes] | N
         producer.check_room(state.producers, command.producer)
     if command.expect_seq is not None and command.expect_seq != state.tail_seq:
         raise PreconditionFailed(state.tail)
+    if not command.bodies:
+        raise InvalidRequest("an append needs at least one record")
     _check_headers(command.headers or ())
     return _check_values(command.bodies) if state.json else command.bodies
 

@@ -12,6 +12,7 @@ import msgspec
 from headwater.core.buckets import BucketConfig
 from headwater.core.producer import ProducerClaim
 from headwater.core.retention import Retention
+from headwater.core.stream import Snapshot
 from headwater.core.types import START, Position, SeqNum, StreamId, TimestampMs
 
 
@@ -136,6 +137,21 @@ class SetAttributes(_Command, frozen=True, tag="attributes"):
     """In canonical form."""
 
 
+class PublishSnapshot(_Command, frozen=True, tag="snapshot"):
+    """Make an upload, whose bytes are stored already, the snapshot of one stream."""
+
+    stream_id: StreamId
+    snapshot: Snapshot
+    match: str | None = None
+    """The digest of the snapshot that it is to replace."""
+
+
+class TrimToSnapshot(_Command, frozen=True, tag="trim-to-snapshot"):
+    """Drop the records before a position, which a snapshot stands for."""
+
+    to: Position = START
+
+
 class PutBucket(_Command, frozen=True, tag="put-bucket"):
     """Make a bucket, or change it when it is there; without a `config` leave it as it is."""
 
@@ -157,6 +173,8 @@ Command = (
     | Trim
     | AppendRecords
     | SetAttributes
+    | PublishSnapshot
+    | TrimToSnapshot
     | PutBucket
     | DropBucket
 )

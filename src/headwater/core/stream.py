@@ -34,6 +34,17 @@ class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sub_offset: int
 
 
+class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a reader would know after reading up to an offset, given by a client."""
+
+    at: Position
+    digest: str
+    content_type: str
+    size: int
+    upload: int
+    """The number under which its bytes are stored."""
+
+
 class WriterChanges(msgspec.Struct, array_like=True, gc=False):
     """The changes of writer state that came with one run. Stored in it."""
 
@@ -96,6 +107,7 @@ class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     retention: Retention | None = None
     partial_chunks: list[tuple[SeqNum, int]] = msgspec.field(default_factory=list)
     """First record and bytes of the packed chunks at the end that are not yet full."""
+    snapshot: Snapshot | None = None
 
     @property
     def key(self) -> str:

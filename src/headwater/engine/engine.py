@@ -26,6 +26,7 @@ from headwater.core.commands import (
     SaveDocument,
     SetAttributes,
     Touch,
+    TrimToSnapshot,
 )
 from headwater.core.errors import DiskFull, StorageFailed, StreamGone, StreamNotFound
 from headwater.core.lifecycle import Created
@@ -39,6 +40,7 @@ from headwater.engine.packer import Packer
 from headwater.engine.reader import Slice
 from headwater.engine.retention import Retainer
 from headwater.engine.shard import Shard, Stream
+from headwater.engine.snapshots import remove_leftovers
 from headwater.engine.sweeper import Sweeper
 from headwater.engine.wakes import Wakes
 from headwater.storage import keys
@@ -74,6 +76,7 @@ class Engine:
         self.loop = loop
         self.store = store
         self.store_tag = _open_format(store, clock)
+        remove_leftovers(store)
         self.shard = Shard(store, hot_streams_max=hot_streams_max)
         self.packer = Packer(self.shard)
         self.observers: list[Observer] = []
@@ -132,7 +135,7 @@ class Engine:
         self._keep_alive(command.bucket, command.name, command.at_ms)
         return self.committer.submit(command)
 
-    def change(self, command: Retain | SetAttributes) -> Pending[None]:
+    def change(self, command: Retain | SetAttributes | TrimToSnapshot) -> Pending[None]:
         """What is set about a stream. Durable when it resolves; records that pass a new
         retention go soon after."""
         self._keep_alive(command.bucket, command.name, command.at_ms)

@@ -25,17 +25,20 @@ from headwater.core.commands import (
     Delete,
     DropBucket,
     Expire,
+    PublishSnapshot,
     PutBucket,
     Retain,
     SaveDocument,
     SetAttributes,
     Touch,
     Trim,
+    TrimToSnapshot,
 )
 from headwater.core.errors import Conflict, Corruption, NotFound, StreamGone, StreamNotFound
 from headwater.core.lifecycle import Created
 from headwater.core.limits import KIB, RECORD_BODY_BYTES_MAX, TTL_TOUCH_FRACTION
 from headwater.core.names import DURABLE_STREAMS_BUCKET
+from headwater.core.snapshots import judge_snapshot, judge_trim
 from headwater.core.stream import StreamState, WriterChanges, decode_state, encode_state
 from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
 from headwater.engine.buckets import Buckets
@@ -70,6 +73,7 @@ class Stream:
         "packing_jobs",
         "purged",
         "runs",
+        "snapshot",
         "state",
         "tail",
         "tail_closed",
@@ -81,6 +85,8 @@ class Stream:
         self.tail = state.tail
         """The durable tail: readers never see past it."""
         self.tail_closed = state.closed
+        self.snapshot = state.snapshot
+        """The durable one."""
         self.deleted = state.deleted
         """Deleted or expired, durably, and kept only for its forks."""
         self.gone = False
@@ -139,6 +145,8 @@ class Shard:
             Trim: self._trim,
             AppendRecords: self._append_records,
             SetAttributes: self._set_attributes,
+            PublishSnapshot: self._publish_snapshot,
+            TrimToSnapshot: self._trim_to_snapshot,
             PutBucket: self._put_bucket,
             DropBucket: self._drop_bucket,
         }
@@ -554,6 +562,28 @@ class Shard:
         stream.dirty = True
         self._mark(stream)
 
+    def _publish_snapshot(self, command: PublishSnapshot) -> bool:
+        """Returns whether it was taken over; if not, its bytes are of no use."""
+        stream = self._live(command)
+        state, offered = stream.state, command.snapshot
+        if state.id != command.stream_id:
+            raise StreamNotFound(command.name)
+        if not judge_snapshot(state, offered, command.match):
+            return False
+        if state.snapshot is not None:
+            self._effects.append(_drop_upload(state.snapshot.upload))
+        state.snapshot = offered
+        stream.dirty = True
+        self._mark(stream)
+        marker = keys.unpublished(offered.upload)
+        self._effects.append(lambda batch: batch.delete(marker))
+        return True
+
+    def _trim_to_snapshot(self, command: TrimToSnapshot) -> None:
+        state = self._live(command).state
+        judge_trim(state, command.to)
+        self._trim(Trim(state.bucket, state.name, command.at_ms, command.to))
+
     # -- buckets
 
     def _put_bucket(self, command: PutBucket) -> bool:
@@ -627,6 +657,7 @@ class Shard:
             if not stream.purged:  # what a purged stream got in this commit was never written
                 stream.tail = state.tail
                 stream.tail_closed = state.closed
+                stream.snapshot = state.snapshot
             stream.deleted = state.deleted
             stream.dirty = False
             stream.touched_in_commit = False
@@ -710,10 +741,17 @@ def _put_name(state: StreamState) -> Callable[[Batch], None]:
 
 def _drop_stream(state: StreamState) -> Callable[[Batch], None]:
     name_key, stream_id = keys.name(state.bucket, state.name), state.id
+    snapshot = state.snapshot
 
     def effect(batch: Batch) -> None:
         batch.delete(name_key)
         batch.delete(keys.state(stream_id))
         batch.put(keys.garbage(stream_id), b"")
+        if snapshot is not None:
+            _drop_upload(snapshot.upload)(batch)
 
     return effect
+
+
+def _drop_upload(upload: int) -> Callable[[Batch], None]:
+    return lambda batch: batch.delete_range(keys.piece(upload, 0), keys.pieces_end(upload))

@@ -267,7 +267,13 @@ class Server:
             origin_of=origin_of,
             subscriptions=subscribed and partial(subscribed, DURABLE_STREAMS_BUCKET, ROOT),
         )
-        ursula = UrsulaDialect(engine, options, origin_of=origin_of, subscriptions=subscribed)
+        ursula = UrsulaDialect(
+            engine,
+            options,
+            origin_of=origin_of,
+            subscriptions=subscribed,
+            snapshot_bytes_max=settings.snapshot_bytes_max,
+        )
         app.mount("/v1/stream/", durable.begin)
         app.mount_rest(ursula.begin)
         self._on_drain += [durable.end_waits, ursula.end_waits]

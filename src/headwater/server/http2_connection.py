@@ -13,30 +13,23 @@ from typing import cast
 
 from headwater.server.http2_frames import (
     ACK,
-    CONTINUATION,
-    DATA,
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW_BYTES,
     ENABLE_PUSH,
-    END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
     FRAME_BYTES_LIMIT,
-    FRAME_HEADER_BYTES,
     FRAME_SIZE_ERROR,
     GOAWAY,
     HEADER_TABLE_SIZE,
-    HEADERS,
     INITIAL_WINDOW_SIZE,
     INTERNAL_ERROR,
     MAX_CONCURRENT_STREAMS,
     MAX_FRAME_SIZE,
     MAX_HEADER_LIST_SIZE,
     NO_ERROR,
-    PADDED,
     PING,
-    PREFACE,
     PRIORITY,
     PROTOCOL_ERROR,
     PUSH_PROMISE,
@@ -53,21 +46,18 @@ from headwater.server.http2_frames import (
     pack_reset,
     pack_settings,
     pack_window_update,
-    strip_padding,
-    strip_priority,
-    unpack_header,
     unpack_settings,
     unpack_u31,
 )
 from headwater.server.http2_headers import HeadEncoder, HeaderDecoder, check_trailers
 from headwater.server.http2_limits import Allowance
 from headwater.server.http2_output import Output
+from headwater.server.http2_reader import FRAME_BYTES_MAX, FrameReader
 from headwater.server.http2_stream import STREAM_CREDIT_BYTES, STREAM_WINDOW_BYTES, Stream
 from headwater.server.serving import Serving
 
 LOGGER = logging.getLogger(__name__)
 
-FRAME_BYTES_MAX = 1024 * 1024
 STREAMS_MAX = 1000
 CONNECTION_WINDOW_BYTES = 16 * 1024 * 1024 + DEFAULT_WINDOW_BYTES
 CONNECTION_CREDIT_BYTES = CONNECTION_WINDOW_BYTES // 4
@@ -75,32 +65,22 @@ CONNECTION_CREDIT_BYTES = CONNECTION_WINDOW_BYTES // 4
 UNSENT_BYTES_MAX = 32 * 1024 * 1024
 """Of answers that the client does not let us send. Beyond it, new requests are refused."""
 
-CONTINUATIONS_MAX = 64
-"""Frames of one header block; its bytes are bounded by the limits on heads."""
-
 CUT_STREAMS_MAX = 2 * STREAMS_MAX
 """Streams remembered because they ended before the client did: what it still sends is ignored."""
 
 # What happens to incoming bytes.
-OPENING = 0  # the preface is not complete
-READING = 1
-LINGERING = 2  # ignored: the last frame is on its way
-CLOSED = 3
+READING = 0
+LINGERING = 1  # ignored: the last frame is on its way
+CLOSED = 2
 
 
 class Http2Connection(asyncio.Protocol):
     """Takes a connection over from HTTP/1.1, which has read its first bytes."""
 
     __slots__ = (
-        "_block",
-        "_block_flags",
-        "_block_frames",
-        "_block_stream_id",
-        "_partial",
         "_chatter",
         "_cut",
         "_data_ends",
-        "_data_left",
         "_data_stream",
         "_decoder",
         "_discarded_bytes",
@@ -108,14 +88,12 @@ class Http2Connection(asyncio.Protocol):
         "_last_stream_id",
         "_leaving",
         "_peer",
-        "_partial_bytes",
-        "_partial_wanted",
         "_phase",
+        "_reader",
         "_reading",
         "_received_window",
         "_resets",
         "_secure",
-        "_settled",
         "_since_s",
         "_stalled_since_s",
         "_streams",
@@ -143,26 +121,15 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._peer = ""
         self._secure = False
-        self._phase = OPENING
-        self._settled = False  # the client's first frame must be its settings
+        self._phase = READING
         self._draining = False  # requests that come now are refused
         self._leaving = False  # the connection ends with its last stream
 
-        # A frame of which the rest is still to come.
-        self._partial: list[bytes] = []
-        self._partial_bytes = 0
-        self._partial_wanted = 0
+        self._reader = FrameReader(self, serving)
         self._reading = True
         self._discarded_bytes = 0
-        # A DATA frame is passed on as it comes, so that a long one needs no room here.
-        self._data_stream: Stream | None = None
-        self._data_left = 0
+        self._data_stream: Stream | None = None  # of the DATA frame under way
         self._data_ends = False
-        # A header block and its continuations.
-        self._block: bytearray | None = None
-        self._block_flags = 0
-        self._block_frames = 0
-        self._block_stream_id = 0
 
         self._streams: dict[int, Stream] = {}
         self._last_stream_id = 0
@@ -205,13 +172,9 @@ class Http2Connection(asyncio.Protocol):
             self._discard(len(data))
             return
         try:
-            if self._partial:
-                data = self._complete(data)
-                if not data:
-                    return
-            if self._phase == OPENING:
-                data = self._receive_preface(data)
-            self._receive(data)
+            self._reader.feed(data)
+            if self.serving.draining and not self._draining:
+                self.drain()  # it came while others were told
         except ConnectionFailed as failure:
             self._fail(failure.code, str(failure))
         except Exception:
@@ -226,8 +189,8 @@ class Http2Connection(asyncio.Protocol):
         self._phase = CLOSED
         self._transport = None
         self.output.close()
-        self._partial.clear()
-        self._block = self._data_stream = None
+        self._reader.stop()
+        self._data_stream = None
         self._end_streams()
         self.serving.forget(self)
 
@@ -248,91 +211,13 @@ class Http2Connection(asyncio.Protocol):
             self._reading = True
             self._transport.resume_reading()
 
-    # Bytes to frames.
+    # Frames.
 
-    def _keep(self, data: bytes, wanted: int) -> None:
-        """Keep the beginning of something until `wanted` bytes of it are there."""
-        if self._block is None:
-            self._since_s = self.serving.tick_s
-        self._partial.append(data)
-        self._partial_bytes = len(data)
-        self._partial_wanted = wanted
-
-    def _complete(self, data: bytes) -> bytes:
-        """What was kept and `data`, or nothing if that is still too little."""
-        self._partial.append(data)
-        self._partial_bytes += len(data)
-        if self._partial_bytes < self._partial_wanted:
-            return b""
-        data = b"".join(self._partial)
-        self._partial.clear()
-        return data
-
-    def _receive_preface(self, data: bytes) -> bytes:
-        if data.startswith(PREFACE):
-            self._phase = READING
-            if self.serving.draining:
-                self.drain()
-            return data[len(PREFACE) :]
-        if not PREFACE.startswith(data):
-            raise ConnectionFailed(PROTOCOL_ERROR, "the connection preface is missing")
-        self._keep(data, len(data) + 1)
-        return b""
-
-    def _receive(self, data: bytes) -> None:
-        start, end = 0, len(data)
-        while start < end and self._phase == READING:
-            if self._data_left:
-                size = min(self._data_left, end - start)
-                self._data_left -= size
-                self._receive_data(data[start : start + size])
-                start += size
-                continue
-            body = start + FRAME_HEADER_BYTES
-            if end < body:
-                self._keep(data[start:], FRAME_HEADER_BYTES)
-                return
-            size, kind, flags, stream_id = unpack_header(data, start)
-            if kind == DATA and not flags & PADDED and size <= FRAME_BYTES_MAX:
-                self._begin_data(stream_id, flags, size, size)
-                start = body
-                continue
-            if end - body < size:
-                self._check_frame_size(kind, size)
-                self._keep(data[start:], FRAME_HEADER_BYTES + size)
-                return
-            start = body + size
-            self._receive_frame(kind, flags, stream_id, data[body:start])
-
-    def _check_frame_size(self, kind: int, size: int) -> None:
-        """Only what must be whole is kept, so it must not be long."""
-        if size <= DEFAULT_FRAME_BYTES:
-            return
-        if size > FRAME_BYTES_MAX or kind not in (DATA, HEADERS, CONTINUATION):
-            raise ConnectionFailed(FRAME_SIZE_ERROR, "frame is too large")
-        if kind != DATA and size > self._block_bytes_max():
-            raise ConnectionFailed(ENHANCE_YOUR_CALM, "header block is too large")
-
-    def _receive_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        self._check_frame_size(kind, len(payload))
-        if self._block is not None and kind != CONTINUATION:
-            raise ConnectionFailed(PROTOCOL_ERROR, "a header block was interrupted")
-        if not self._settled and kind != SETTINGS:
-            raise ConnectionFailed(PROTOCOL_ERROR, "the first frame must be settings")
-        if kind == HEADERS:
-            self._receive_headers(flags, stream_id, payload)
-        elif kind == WINDOW_UPDATE:
+    def frame_received(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if kind == WINDOW_UPDATE:
             self._receive_window_update(stream_id, payload)
-        elif kind == DATA:
-            content = strip_padding(payload, flags)
-            self._begin_data(stream_id, flags, len(payload), len(content))
-            if content:
-                self._data_left = 0
-                self._receive_data(content)
         elif kind == RST_STREAM:
             self._receive_reset(stream_id, payload)
-        elif kind == CONTINUATION:
-            self._receive_continuation(flags, stream_id, payload)
         else:
             self._spend(self._chatter)
             self._receive_chatter(kind, flags, stream_id, payload)
@@ -370,41 +255,7 @@ class Http2Connection(asyncio.Protocol):
 
     # Heads.
 
-    def _receive_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if not stream_id & 1:
-            raise ConnectionFailed(PROTOCOL_ERROR, "headers on a stream that is not a client's")
-        block = strip_priority(strip_padding(payload, flags), flags, stream_id)
-        if flags & END_HEADERS:
-            self._head_received(flags, stream_id, block)
-            return
-        self._block = bytearray(block)
-        self._block_flags = flags
-        self._block_frames = 1
-        self._block_stream_id = stream_id
-        self._since_s = self.serving.tick_s
-        self._check_block()
-
-    def _receive_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
-        block = self._block
-        if block is None or stream_id != self._block_stream_id:
-            raise ConnectionFailed(PROTOCOL_ERROR, "continuation of nothing")
-        block += payload
-        self._block_frames += 1
-        self._check_block()
-        if flags & END_HEADERS:
-            self._block = None
-            self._head_received(self._block_flags, stream_id, bytes(block))
-
-    def _block_bytes_max(self) -> int:
-        limits = self.serving.limits
-        return 2 * (limits.header_bytes_max + limits.request_line_bytes_max)
-
-    def _check_block(self) -> None:
-        assert self._block is not None
-        if len(self._block) > self._block_bytes_max() or self._block_frames > CONTINUATIONS_MAX:
-            raise ConnectionFailed(ENHANCE_YOUR_CALM, "header block is too large")
-
-    def _head_received(self, flags: int, stream_id: int, block: bytes) -> None:
+    def head_received(self, flags: int, stream_id: int, block: bytes) -> None:
         if stream_id <= self._last_stream_id:
             self._receive_trailers(flags, stream_id, block)
             return
@@ -450,10 +301,7 @@ class Http2Connection(asyncio.Protocol):
 
     # Bodies.
 
-    def _begin_data(self, stream_id: int, flags: int, size: int, content_bytes: int) -> None:
-        """A DATA frame of `size` bytes begins; padding is all of it but `content_bytes`."""
-        if self._block is not None or not self._settled:
-            raise ConnectionFailed(PROTOCOL_ERROR, "data where it cannot be")
+    def data_begun(self, flags: int, stream_id: int, size: int, content_bytes: int) -> None:
         if not stream_id or stream_id > self._last_stream_id:
             raise ConnectionFailed(PROTOCOL_ERROR, "data on an idle stream")
         self._received_window -= size
@@ -461,7 +309,6 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFailed(FLOW_CONTROL_ERROR, "connection window is exceeded")
         stream = self._streams.get(stream_id)
         self._data_stream = None
-        self._data_left = content_bytes
         self._data_ends = bool(flags & END_STREAM)
         if not content_bytes and not self._data_ends:
             self._spend(self._chatter)
@@ -483,7 +330,7 @@ class Http2Connection(asyncio.Protocol):
             self._spend(self._resets)
             self._reset_id(stream_id, STREAM_CLOSED)
 
-    def _receive_data(self, piece: bytes) -> None:
+    def data_arrived(self, piece: bytes, *, last: bool) -> None:
         stream = self._data_stream
         if stream is None or stream.closed:
             self._credit(len(piece))
@@ -494,7 +341,7 @@ class Http2Connection(asyncio.Protocol):
             self._spend(self._resets)
             self.reset(stream, failure.code)
             return
-        if not self._data_left:
+        if last:
             self._end_data(stream)
 
     def _end_data(self, stream: Stream) -> None:
@@ -532,10 +379,10 @@ class Http2Connection(asyncio.Protocol):
         if flags & ACK:
             if payload:
                 raise ConnectionFailed(FRAME_SIZE_ERROR, "settings acknowledged with a payload")
-            if not self._settled:
+            if not self._reader.settled:
                 raise ConnectionFailed(PROTOCOL_ERROR, "the first frame must be settings")
             return
-        self._settled = True
+        self._reader.settled = True
         for setting, value in unpack_settings(payload):
             self._apply_setting(setting, value)
         # First the acknowledgement, then what only the new windows allow.
@@ -652,8 +499,8 @@ class Http2Connection(asyncio.Protocol):
         """The last frame is written. What the client still sends is discarded for a while."""
         self._phase = LINGERING
         self._since_s = self.serving.tick_s
-        self._partial.clear()
-        self._block = self._data_stream = None
+        self._reader.stop()
+        self._data_stream = None
         self.output.flush()
         self._end_streams()
         transport = self._transport
@@ -679,6 +526,7 @@ class Http2Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._phase = max(self._phase, LINGERING)
+        self._reader.stop()
         if self._transport is not None:
             self._transport.abort()
 
@@ -700,6 +548,7 @@ class Http2Connection(asyncio.Protocol):
             return
         if self._leaving and not self._streams:
             self._phase = LINGERING
+            self._reader.stop()
             self.output.add(pack_goaway(self._last_stream_id, NO_ERROR, ""))
             self.output.flush()
             self._transport.close()
@@ -711,26 +560,31 @@ class Http2Connection(asyncio.Protocol):
         if transport is None:
             return
         unsent_bytes = transport.get_write_buffer_size()
-        if unsent_bytes:
-            if not self._unsent_bytes or unsent_bytes < self._unsent_bytes:
-                self._stalled_since_s = now_s  # the peer read something since the last sweep
-            elif now_s - self._stalled_since_s >= self.serving.limits.write_timeout_s:
-                self.abort()
-            self._unsent_bytes = unsent_bytes
-            self._since_s = now_s
-            return
-        self._unsent_bytes = 0
+        self._sweep_output(unsent_bytes, now_s)
         for stream in tuple(self._streams.values()):
-            stream.sweep(now_s)
-        self._sweep_input(now_s - self._since_s)
+            if self._reading:
+                stream.sweep(now_s)
+            else:  # nobody is late while we do not read
+                stream.since_s = stream.stalled_since_s = now_s
+        if unsent_bytes:
+            self._since_s = now_s
+        else:
+            self._sweep_input(now_s - self._since_s)
+
+    def _sweep_output(self, unsent_bytes: int, now_s: float) -> None:
+        if not self._unsent_bytes or unsent_bytes < self._unsent_bytes:
+            self._stalled_since_s = now_s  # the peer read something since the last sweep
+        elif now_s - self._stalled_since_s >= self.serving.limits.write_timeout_s:
+            self.abort()
+        self._unsent_bytes = unsent_bytes
 
     def _sweep_input(self, waited_s: float) -> None:
         limits = self.serving.limits
         if self._phase == LINGERING:
             if waited_s >= limits.linger_timeout_s and self._transport is not None:
                 self._transport.close()
-        elif self._block is not None or self._partial or self._phase == OPENING:
-            if waited_s >= limits.header_timeout_s:
+        elif self._reader.is_unfinished():
+            if self.serving.tick_s - self._reader.since_s >= limits.header_timeout_s:
                 self._fail(NO_ERROR, "a frame took too long")
         elif not self._streams and waited_s >= limits.keep_alive_timeout_s:
             self._leaving = True

@@ -132,7 +132,7 @@ def strip_padding(payload: bytes, flags: int) -> bytes:
     return payload[1 : len(payload) - padding]
 
 
-def strip_priority(payload: bytes, flags: int, stream_id: int) -> bytes:
+def strip_priority(payload: bytes, flags: int) -> bytes:
     """RFC 9113 §5.3.2: priorities are deprecated, and ignored here."""
     if not flags & PRIORITIZED:
         return payload

@@ -1,6 +1,6 @@
 """Header blocks of HTTP/2: what a request's may say, and how a response's is written.
 
-`hpack` decodes. Clients repeat themselves, so a block that left the dynamic table alone is judged
+Clients repeat themselves, so a block that left the dynamic table alone is judged
 once and remembered until the table changes. Responses never use the dynamic table: their blocks
 depend on no connection, and what does not change in them is encoded once. RFC 9113 §8, RFC 7541.
 """
@@ -10,17 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hpack import Decoder, HPACKError, OversizedHeaderListError
-from hpack.table import HeaderTable
-
 from headwater.server.http1_request import SINGLE_VALUED, Refusal
-from headwater.server.http2_frames import (
-    COMPRESSION_ERROR,
-    ENHANCE_YOUR_CALM,
-    PROTOCOL_ERROR,
-    ConnectionFailed,
-    StreamFailed,
-)
+from headwater.server.http2_frames import PROTOCOL_ERROR, StreamFailed
+from headwater.server.http2_hpack import STATIC, BlockDecoder
 from headwater.server.serving import ServerLimits, Serving
 from headwater.wire.http import Header, HeaderBlock, Response
 
@@ -29,8 +21,7 @@ CACHED_BLOCK_BYTES_MAX = 4096
 CACHED_NAMES_MAX = 1024
 CACHED_BASES_MAX = 256
 
-# hpack cannot go on after a list longer than its own bound. Up to this many times the limit it
-# decodes, so that a client which is only a little over it reads a 431.
+# A client that is over the limit reads a 431; one that is this many times over it reads nothing.
 DECODED_BYTES_FACTOR = 4
 
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
@@ -64,12 +55,13 @@ class Head:
 class HeaderDecoder:
     """Blocks of one connection to heads."""
 
-    __slots__ = ("_decoder", "_heads", "_limits")
+    __slots__ = ("_blocks", "_changes", "_heads", "_limits")
 
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         bytes_max = limits.header_bytes_max + limits.request_line_bytes_max
-        self._decoder = Decoder(DECODED_BYTES_FACTOR * bytes_max)
+        self._blocks = BlockDecoder(DECODED_BYTES_FACTOR * bytes_max)
+        self._changes = 0
         self._heads: dict[bytes, Head] = {}
 
     def decode(self, block: bytes) -> Head:
@@ -77,34 +69,22 @@ class HeaderDecoder:
         head = self._heads.get(block)
         if head is not None:
             return head
-        table = self._decoder.header_table
-        entries = table.dynamic_entries
-        before = (len(entries), entries[0] if entries else None, table.maxsize)
         fields = self.decode_fields(block)
-        entries = table.dynamic_entries
-        if before[0] != len(entries) or before[2] != table.maxsize or _moved(before[1], table):
-            self._heads.clear()
-            return parse_head(fields, self._limits)
         head = parse_head(fields, self._limits)
-        if len(block) <= CACHED_BLOCK_BYTES_MAX:
+        # A block that changes the table means something else the next time.
+        if self._changes != self._blocks.changes:
+            self._changes = self._blocks.changes
+        elif len(block) <= CACHED_BLOCK_BYTES_MAX:
             if len(self._heads) >= CACHED_BLOCKS_MAX:
                 self._heads.clear()
             self._heads[block] = head
         return head
 
     def decode_fields(self, block: bytes) -> list[tuple[bytes, bytes]]:
-        try:
-            return self._decoder.decode(block, raw=True)  # type: ignore[return-value]
-        except OversizedHeaderListError:
-            raise ConnectionFailed(ENHANCE_YOUR_CALM, "header list is too large") from None
-        except (HPACKError, IndexError) as error:
-            raise ConnectionFailed(COMPRESSION_ERROR, f"header block: {error}") from None
-
-
-def _moved(first: object, table: HeaderTable) -> bool:
-    """True if an entry was added since `first` was the newest one."""
-    entries = table.dynamic_entries
-    return bool(entries) and entries[0] is not first
+        fields = self._blocks.decode(block)
+        if self._changes != self._blocks.changes:
+            self._heads.clear()
+        return fields
 
 
 def parse_head(fields: list[tuple[bytes, bytes]], limits: ServerLimits) -> Head:
@@ -204,8 +184,8 @@ def _malformed(message: str) -> StreamFailed:
 
 # RFC 7541 §6.2.2: a literal that is not indexed, with a name from the static table if it is there.
 _STATIC_NAMES: dict[bytes, int] = {}
-for _index, (_name, _value) in enumerate(HeaderTable.STATIC_TABLE, 1):
-    _STATIC_NAMES.setdefault(bytes(_name), _index)
+for _index, (_name, _value) in enumerate(STATIC, 1):
+    _STATIC_NAMES.setdefault(_name, _index)
 _STATIC_STATUSES = {200: 0x88, 204: 0x89, 206: 0x8A, 304: 0x8B, 400: 0x8C, 404: 0x8D, 500: 0x8E}
 _LENGTHS = tuple(bytes((size,)) for size in range(127))
 

@@ -22,7 +22,7 @@ from headwater.server.http2_frames import (
 )
 from headwater.server.http2_headers import CONTINUE_BLOCK, Head, HeadEncoder
 from headwater.server.http2_output import Output
-from headwater.server.serving import Serving
+from headwater.server.serving import FRAME_BYTES_MAX, Serving
 from headwater.wire.http import Buffer, Response, Route, StreamedResponse
 
 LOGGER = logging.getLogger(__name__)
@@ -291,6 +291,8 @@ class Stream(Exchange):
 
     def _send_pieces(self, pieces: list[Buffer]) -> None:
         output = self.host.output
+        if len(pieces) > 1 and sum(map(len, pieces)) < len(pieces) * FRAME_BYTES_MAX:
+            pieces = [b"".join(pieces)]  # cheaper than a frame for each
         self.ending = True  # so that the last frame says it
         for piece in pieces:
             if len(piece):

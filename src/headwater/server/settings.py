@@ -133,6 +133,12 @@ class Settings:
         kinds.size(KIB, GIB),
         "The largest body of a request; a larger one gets 413.",
     )
+    snapshot_bytes_max: int = _setting(
+        "Requests",
+        GIB,
+        kinds.size(KIB, TIB),
+        "The largest snapshot of a stream; a larger one gets 413.",
+    )
     chunk_bytes: int = _setting(
         "Requests",
         MIB,

@@ -7,6 +7,8 @@
     e <time ms u64> <id u64>     when to look at a stream: expired, or to be trimmed? -> empty
     g <id u64>                   records waiting to be removed -> empty
     d <collection> 00 <name>     documents of the server's own: subscriptions, keys
+    p <upload u64> <piece u32>   bytes of a snapshot, piece by piece
+    u <upload u64>               an upload that is no stream's snapshot yet -> empty
 
 Frozen: a new layout gets a new first byte, and the reader keeps both.
 """
@@ -20,6 +22,7 @@ from headwater.core.types import SeqNum, StreamId, TimestampMs
 _U64 = struct.Struct(">Q")
 _RUN = struct.Struct(">cQQ")
 _DEADLINE = struct.Struct(">cQQ")
+_PIECE = struct.Struct(">cQI")
 
 FORMAT = b"mformat"
 STORE_TAG = b"mtag"
@@ -31,6 +34,7 @@ RUN_PREFIX = b"r"
 DEADLINE_PREFIX = b"e"
 GARBAGE_PREFIX = b"g"
 DOCUMENT_PREFIX = b"d"
+UPLOAD_PREFIX = b"u"
 
 SHARD_SHIFT = 48
 
@@ -86,6 +90,23 @@ def document(collection: str, document_name: str) -> bytes:
 def split_document(key: bytes) -> tuple[str, str]:
     collection, document_name = key[1:].split(b"\0", 1)
     return collection.decode(), document_name.decode()
+
+
+def piece(upload: int, number: int) -> bytes:
+    return _PIECE.pack(b"p", upload, number)
+
+
+def pieces_end(upload: int) -> bytes:
+    """Sorts after every piece of the upload."""
+    return piece(upload, 2**32 - 1)
+
+
+def unpublished(upload: int) -> bytes:
+    return b"u" + _U64.pack(upload)
+
+
+def split_unpublished(key: bytes) -> int:
+    return unpack_id(key[1:])
 
 
 def pack_id(stream_id: int) -> bytes:

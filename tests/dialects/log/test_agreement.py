@@ -209,8 +209,8 @@ def joined(records: list[dict[str, Any]]) -> list[bytes]:
 
 TestReaders = Readers.TestCase
 TestReaders.settings = settings(
-    max_examples=50,
-    stateful_step_count=30,
+    max_examples=30,
+    stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

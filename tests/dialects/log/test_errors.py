@@ -39,9 +39,13 @@ EXAMPLES: list[tuple[Exception, int, str, dict[str, str]]] = [
     ),
     (errors.OffsetTrimmed(AT), 410, "offset_trimmed", {"log-first-seq": "7"}),
     (errors.StreamNotFound("s"), 404, "stream_not_found", {}),
+    (errors.NotFound("no such thing"), 404, "not_found", {}),
+    (errors.Conflict("not now"), 409, "conflict", {}),
     (errors.StreamGone("s"), 410, "stream_gone", {}),
     (errors.StreamExists("other"), 409, "stream_exists", {}),
     (errors.ForkRefused("no"), 409, "fork_refused", {}),
+    (errors.NotFound("no"), 404, "not_found", {}),
+    (errors.Conflict("no"), 409, "conflict", {}),
     (
         errors.TooManyRequests("slow down", retry_after_s=5),
         429,

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from headwater.core.commands import Append, Create, Delete
 from headwater.core.pending import Pending
-from headwater.core.types import TimestampMs
+from headwater.core.types import StreamId, TimestampMs
 from headwater.engine import listing
+from headwater.engine.shard import Stream
 from headwater.wire.http import Response
 from tests.support.clock import FakeClock
 from tests.support.durable import JSON, NOW_MS
@@ -176,8 +177,6 @@ def test_many_streams_are_looked_at_in_steps(
     names = [f"n{number:02d}" for number in range(20)]
     for name in names:
         server.make(name)
-    turns = []
-    server.runner.loop.call_soon(turns.append, 1)
     answer = server.ask("GET", "streams")
     assert isinstance(answer, Pending)
     assert server.listed("prefix=n1") == names[10:]
@@ -190,11 +189,14 @@ def test_a_client_that_goes_away_ends_the_work(
     monkeypatch.setattr(listing, "STREAMS_PER_STEP", 1)
     for number in range(50):
         server.make(str(number))
-    looked: list[object] = []
+    looked: list[StreamId] = []
     peek = server.engine.shard.peek
-    monkeypatch.setattr(
-        server.engine.shard, "peek", lambda stream_id: [looked.append(1), peek(stream_id)][1]
-    )
+
+    def count(stream_id: StreamId) -> Stream | None:
+        looked.append(stream_id)
+        return peek(stream_id)
+
+    monkeypatch.setattr(server.engine.shard, "peek", count)
     answer = server.ask("GET", "streams")
     assert isinstance(answer, Pending)
     answer.deliver(lambda outcome: pytest.fail("answered"))

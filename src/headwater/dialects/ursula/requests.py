@@ -14,7 +14,7 @@ from headwater.dialects.durable import requests as durable
 from headwater.dialects.durable.rules import Address, ReadQuery
 from headwater.engine.listing import Selection
 from headwater.wire.http import Request
-from headwater.wire.offsets import AtRecord, Sentinel
+from headwater.wire.offsets import AtRecord
 
 LIST_LIMIT_MAX = 1000
 TIMEOUT_MS_MAX = 60_000
@@ -87,14 +87,14 @@ def parse_extras(query: dict[str, str], found: ReadQuery) -> ReadQuery:
     return found._replace(start=start, records_max=_number(query, "max_records"), view=view)
 
 
-def _parse_record(query: dict[str, str]) -> AtRecord | Sentinel | None:
+def _parse_record(query: dict[str, str]) -> AtRecord | None:
     if "record" not in query:
         last = _number(query, "tail_records", low=0)
         return None if last is None else AtRecord(last, from_tail=True)
     if "tail_records" in query:
         raise InvalidRequest("send record or tail_records, not both")
     if query["record"] == "now":
-        return Sentinel.NOW
+        return AtRecord(0, from_tail=True)
     number = _number(query, "record", low=0)
     return None if number is None else AtRecord(number)
 

@@ -9,9 +9,8 @@ import msgspec
 from headwater.core import attributes
 from headwater.core.append import Appended
 from headwater.core.buckets import BucketConfig
-from headwater.core.errors import InvalidRequest
 from headwater.core.retention import render_retention
-from headwater.core.types import SeqNum, TimestampMs
+from headwater.core.types import Position, SeqNum, TimestampMs
 from headwater.dialects.common import ERROR_HEADERS, SECURITY_HEADERS
 from headwater.dialects.durable import responses as durable
 from headwater.dialects.durable.responses import Form
@@ -45,6 +44,9 @@ def render_head(engine: Engine, stream: Stream, now_ms: TimestampMs) -> Response
         found[b"stream-ttl"] = remaining
     state = stream.state
     found[b"stream-retained-offset"] = offsets.render(state.first)
+    if stream.snapshot is not None:
+        found[b"stream-snapshot-offset"] = offsets.render(stream.snapshot.at)
+        found[b"stream-snapshot-digest"] = stream.snapshot.digest.encode()
     if state.json:
         first = seek.first_message(engine.shard, stream)
         found[b"stream-record-first"] = b"%d" % first
@@ -73,11 +75,9 @@ def _record_next(number: int) -> Header:
 def form_of(engine: Engine, request: Request, stream: Stream, query: ReadQuery) -> Form | None:
     """JSON as lines for who asks for lines, otherwise as the protocol's array."""
     if not stream.state.json:
-        if query.start is not None and query.view is not None:
-            raise InvalidRequest("records are numbered on JSON streams only")
         return None
     form = _LINES if NDJSON in request.headers.get(b"accept", b"").lower() else _ARRAY
-    if isinstance(query.start, AtRecord) or query.view is not None:
+    if isinstance(query.start, AtRecord):
         return _NumberedForm(engine, stream, form).form(envelope=query.view is not None)
     return form
 
@@ -132,6 +132,11 @@ def one_line(message: bytes) -> bytes:
 
 _LINES = Form(NDJSON, b":n", render_lines, lambda _: [VARY])
 _ARRAY = Form(None, b"", Slice.body, lambda _: [VARY])
+
+
+def render_trimmed(to: Position) -> Response:
+    retained = (b"stream-retained-offset", offsets.render(to))
+    return Response(204, (retained,), base=SECURITY_HEADERS)
 
 
 # -- attributes

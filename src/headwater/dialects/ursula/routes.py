@@ -1,22 +1,33 @@
 """Routes of the Ursula dialect at /{bucket}/…: parse, one engine call, render.
 
 Streams are served by the routes of the base protocol, told by `URSULA` where the two differ. What
-only this dialect has is here: buckets, lists, attributes.
+only this dialect has is here: buckets, lists, and the resources of a stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from headwater.core.commands import TrimToSnapshot
 from headwater.core.errors import InvalidRequest, NotFound, ReadOnly
 from headwater.core.limits import MIB
+from headwater.core.pending import Pending
+from headwater.core.types import Position
 from headwater.dialects.common import error_response, preflight
 from headwater.dialects.durable.responses import render_done
-from headwater.dialects.durable.routes import DurableDialect, DurableOptions, flat, guard
+from headwater.dialects.durable.routes import DurableDialect, DurableOptions, guard
 from headwater.dialects.durable.rules import Address
 from headwater.dialects.ursula import requests, responses
+from headwater.dialects.ursula.batches import append_batch
 from headwater.dialects.ursula.errors import render_read_error, render_write_error
 from headwater.dialects.ursula.rules import URSULA
+from headwater.dialects.ursula.snapshots import (
+    bootstrap,
+    get_snapshot,
+    locate,
+    parse_where,
+    put_snapshot,
+)
 from headwater.dialects.ursula.targets import Kind, Target, parse_bucket, parse_target
 from headwater.engine.engine import Engine
 from headwater.engine.listing import Selection, list_streams
@@ -25,6 +36,7 @@ from headwater.wire.http import Answer, Request, Response, Route
 
 READS = frozenset({"GET", "HEAD"})
 EVERY_STREAM = 2**62
+GIB = 1024 * MIB
 
 Subscribed = Callable[[str, str, Request, str], Answer]
 """Answers a request, given a bucket, the path of its streams, and what follows `__ds/`."""
@@ -41,10 +53,12 @@ class UrsulaDialect:
         *,
         origin_of: Callable[[Request], str],
         subscriptions: Subscribed | None = None,
+        snapshot_bytes_max: int = GIB,
     ) -> None:
         """As for DurableDialect; without `subscriptions` there are none."""
         self.engine = engine
         self.options = options
+        self._origin_of = origin_of
         self._subscriptions = subscriptions
         self._streams = DurableDialect(engine, options, origin_of=origin_of, rules=URSULA)
         self._routes: dict[Kind, Mapping[str, Route]] = {
@@ -53,7 +67,15 @@ class UrsulaDialect:
             ),
             Kind.STREAMS: self._methods(GET=self.list),
             Kind.ATTRIBUTES: self._methods(GET=self.attributes, PUT=self.set_attributes),
+            Kind.BATCH: self._methods(POST=self.append_batch),
+            Kind.SNAPSHOT: self._methods(GET=self.get_snapshot, PUT=self.put_snapshot),
+            Kind.RETENTION: self._methods(PUT=self.trim),
+            Kind.BOOTSTRAP: self._methods(GET=self.bootstrap),
         }
+        self._snapshot_route = self._routes[Kind.SNAPSHOT]["PUT"]
+        if not options.read_only:
+            self._snapshot_route.streams_body = True
+            self._snapshot_route.body_bytes_max = snapshot_bytes_max
         reserved = Route(guard(self.reserved, render_write_error), body_bytes_max=MIB)
         self._reserved = reserved
 
@@ -151,16 +173,16 @@ class UrsulaDialect:
 
         return follow(list_streams(engine, selection, found.show), render)
 
-    # -- attributes
+    # -- one stream
+
+    def append_batch(self, request: Request) -> Answer:
+        """POST {stream}/append-batch."""
+        return append_batch(self.engine, request, self._address(request), render_write_error)
 
     def attributes(self, request: Request) -> Answer:
         """GET {stream}/attrs. Does not renew the TTL."""
-        address = self._address(request)
-        return flat(
-            self.engine.when_settled(
-                *address, lambda: responses.render_attributes(self.engine.open(*address))
-            )
-        )
+        address, engine = self._address(request), self.engine
+        return engine.at_rest(lambda: responses.render_attributes(engine.open(*address)))
 
     def set_attributes(self, request: Request) -> Answer:
         """PUT {stream}/attrs: they are replaced whole."""
@@ -169,6 +191,36 @@ class UrsulaDialect:
         )
         return self.engine.change(command).then(render_done)
 
+    # -- snapshots
+
+    def put_snapshot(self, request: Request) -> Answer:
+        """PUT {stream}/snapshot/{offset}, or ?record=N."""
+        where = parse_where(_rest(request), request.query)
+        return put_snapshot(self.engine, request, self._address(request), where)
+
+    def get_snapshot(self, request: Request) -> Answer:
+        """GET {stream}/snapshot[/{offset}]."""
+        origin = self._origin_of(request)
+        return get_snapshot(self.engine, request, self._address(request), _rest(request), origin)
+
+    def bootstrap(self, request: Request) -> Answer:
+        """GET {stream}/bootstrap."""
+        return bootstrap(self.engine, request, self._address(request))
+
+    def trim(self, request: Request) -> Answer:
+        """PUT {stream}/retention/{offset}, or ?record=N: drop everything before."""
+        address, engine = self._address(request), self.engine
+        where = parse_where(_rest(request), request.query)
+
+        def look() -> Position:
+            return locate(engine, engine.open(*address), where)
+
+        def submit(to: Position) -> Pending[Response]:
+            command = TrimToSnapshot(*address, engine.clock.now_ms(), to)
+            return engine.change(command).then(lambda _: responses.render_trimmed(to))
+
+        return follow(engine.when_settled(*address, look), submit)
+
     def _bucket(self, request: Request) -> str:
         target = parse_target(request.path)
         assert target is not None
@@ -176,6 +228,12 @@ class UrsulaDialect:
 
     def _address(self, request: Request) -> Address:
         return URSULA.parse_address(request.path, self.options.names)
+
+
+def _rest(request: Request) -> str:
+    target = parse_target(request.path)
+    assert target is not None
+    return target.rest
 
 
 def _refuse_write(_: Request) -> Answer:
