@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import procfs, report, tools
 from bench.plan import Plan, quick
 from bench.report import Row, say
-from bench.scenarios import appends, catch_up, incremental, live, scale
+from bench.scenarios import appends, catch_up, incremental, live, native, scale
 
 SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
     "append-64x64": appends.many_streams,
@@ -30,6 +30,8 @@ SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
     "incremental-paced": incremental.paced,
     "incremental-flat-out": incremental.flat_out,
     "incremental-producer": incremental.numbered,
+    "log-records": native.records,
+    "log-streams": native.streams,
     "million-streams": scale.many_streams,
 }
 

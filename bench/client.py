@@ -42,9 +42,18 @@ class Client:
     ) -> None:
         self._socket.close()
 
-    def send(self, method: str, path: str, *, content_type: str = "", body: bytes = b"") -> Answer:
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        content_type: str = "",
+        accept: str = "",
+        body: bytes = b"",
+    ) -> Answer:
         """Send a request and read its answer. Raises RuntimeError on an error status."""
         typed = f"content-type: {content_type}\r\n" if content_type else ""
+        typed += f"accept: {accept}\r\n" if accept else ""
         head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{typed}content-length: {len(body)}"
         started = time.perf_counter()
         self._socket.sendall(f"{head}\r\n\r\n".encode() + body)

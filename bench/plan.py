@@ -29,6 +29,8 @@ class Plan:
     followers: int = 500
     idle_followers: int = 2000
     streams: int = 1_000_000
+    records: int = 1_000_000
+    listed_streams: int = 10_000
 
     def workspace(self, scenario: str) -> Path:
         """An empty folder for the servers of one scenario."""
@@ -46,6 +48,7 @@ def quick(folder: Path) -> Plan:
         warmup_seconds=1,
         idle_followers=1000,
         streams=20_000,
+        records=200_000,
     )
 
 

@@ -38,6 +38,10 @@ def ratio_at_most(most: float) -> Target:
     return Target(f"ratio <= {most:g}", most=most, of_ratio=True)
 
 
+def at_least(least: float, aim: str = "") -> Target:
+    return Target(f">= {least:g}{aim}", least=least)
+
+
 def at_most(most: float, aim: str = "") -> Target:
     return Target(f"<= {most:g}{aim}", most=most)
 

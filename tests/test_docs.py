@@ -136,7 +136,7 @@ def test_source_files_that_the_documents_name_exist() -> None:
 SAMPLES: list[HeadwaterError] = [
     errors.StreamClosed(START),
     errors.ContentTypeMismatch(expected="text/plain", received="text/html"),
-    errors.PreconditionFailed(START),
+    errors.PreconditionFailed(START, message_next=0),
     errors.InvalidRecord(0, ""),
     errors.SequenceRegression(last="b", received="a"),
     errors.ProducerFenced(Epoch(1)),
@@ -145,6 +145,8 @@ SAMPLES: list[HeadwaterError] = [
     errors.InvalidOffset("", tail=START),
     errors.OffsetTrimmed(START),
     errors.StreamNotFound("a"),
+    errors.NotFound(""),
+    errors.Conflict(""),
     errors.StreamGone("a"),
     errors.StreamExists(""),
     errors.ForkRefused(""),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.core.errors import InvalidRequest
 from headwater.core.limits import MIB
-from headwater.wire import arrow
+from headwater.wire import arrow, arrow_check
 from headwater.wire.arrow import Columns, Sent, decode_records, encode_batch, encode_schema
 from headwater.wire.arrow_check import TooLarge, check_stream
 from tests.support.log import HEADERS_TYPE, Pairs, decode_table, encode_records, encode_table
@@ -243,6 +243,19 @@ def test_a_claim_of_terabytes_is_refused_at_once(compression: str) -> None:
     # Less than it is: found when it is unpacked.
     with pytest.raises(InvalidRequest):
         decode(body[:at] + struct.pack("<q", 10) + body[at + 8 :])
+
+
+def test_many_batches_and_many_buffers_are_not_even_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = encode_table(pa.table({"body": [b"x"] * 9}), max_chunksize=1)
+    assert len(decode(body).bodies) == 9
+    monkeypatch.setattr(arrow_check, "BATCHES_MAX", 8)
+    with pytest.raises(TooLarge, match="batches"):
+        decode(body)
+    wide = encode_table(pa.table({f"column{number}": [b"x"] for number in range(30)}))
+    with pytest.raises(InvalidRequest, match="other columns"):
+        decode(wide)
 
 
 def test_decompressed_bytes_are_what_counts() -> None:

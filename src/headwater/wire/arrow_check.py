@@ -21,7 +21,10 @@ from headwater.core.errors import InvalidRequest
 _SCHEMA = 1
 _RECORD_BATCH = 3
 _CONTINUATION = 0xFFFFFFFF
-_BATCHES_MAX = 100_000
+
+BATCHES_MAX = 10_000
+BUFFERS_MAX = 64
+"""In one batch: the columns that are taken have twelve. Both bound the time that a look takes."""
 
 
 class TooLarge(Exception):
@@ -41,8 +44,10 @@ def check_stream(body: bytes, *, bytes_max: int, rows_max: int) -> None:
                 raise InvalidRequest("dictionary-encoded columns are not taken; send plain ones")
             rows += header.i64(0)
             size += _claimed_bytes(header, content)
-            if rows > rows_max or number > _BATCHES_MAX:
+            if rows > rows_max:
                 raise TooLarge(f"an append has at most {rows_max} records. received={rows}")
+            if number > BATCHES_MAX:
+                raise TooLarge(f"an append has at most {BATCHES_MAX} batches; make them larger")
             if size > bytes_max:
                 raise TooLarge(f"the records are over {bytes_max} bytes once decompressed")
     except (struct.error, IndexError) as error:
@@ -89,7 +94,10 @@ class _Table:
         if at is None:
             return
         at += _unpack("<I", self._data, at)
-        for number in range(_unpack("<I", self._data, at)):
+        count = _unpack("<I", self._data, at)
+        if count > BUFFERS_MAX:
+            raise InvalidRequest("the Arrow stream has other columns than body and headers")
+        for number in range(count):
             pair = at + 4 + 16 * number
             yield _unpack("<q", self._data, pair), _unpack("<q", self._data, pair + 8)
 

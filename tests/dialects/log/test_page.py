@@ -12,7 +12,7 @@ from headwater.dialects.log import downloads, openapi, requests, responses
 from headwater.dialects.log.errors import RENDERERS, render_error
 from headwater.dialects.log.requests import ARROW_TYPE, NDJSON_TYPE
 from headwater.engine import lineage, stats
-from headwater.wire import arrow
+from headwater.wire import arrow, arrow_check
 from tests.dialects.log.test_errors import EXAMPLES
 from tests.support.log import LogReply
 
@@ -70,7 +70,9 @@ def test_every_field_of_an_answer_is_explained() -> None:
 def test_the_columns_are_those_of_the_code() -> None:
     assert first_cells(section("Arrow")) == arrow.SCHEMA.names
     types = re.findall(r"^\| `\w+` \| `([^`]+)`", section("Arrow"), re.M)
-    plain = [str(kind).replace(" not null", "").replace("item: ", "") for kind in arrow.SCHEMA.types]
+    plain = [
+        str(kind).replace(" not null", "").replace("item: ", "") for kind in arrow.SCHEMA.types
+    ]
     assert types == [kind.replace("tz=", "") for kind in plain]
     assert first_cells(section("Append records"))[:2] == ["body", "headers"]
     assert pa.types.is_binary(arrow.SCHEMA.field("body").type)
@@ -78,6 +80,7 @@ def test_the_columns_are_those_of_the_code() -> None:
 
 def test_limits_are_those_of_the_code() -> None:
     assert f"| records | {limits.APPEND_RECORDS_MAX:,} |" in PAGE
+    assert f"| record batches | {arrow_check.BATCHES_MAX:,} |" in PAGE
     assert f"| {limits.RECORD_HEADERS_BYTES_MAX:,} bytes" in PAGE
     assert f"{limits.RECORD_BODY_BYTES_MAX // 1024} KiB" in PAGE
     assert f"1 to {requests.STREAMS_LIMIT_MAX:,}; {requests.STREAMS_LIMIT} unless given" in PAGE

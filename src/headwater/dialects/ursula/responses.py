@@ -36,12 +36,15 @@ _messages = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def render_head(engine: Engine, stream: Stream, now_ms: TimestampMs) -> Response:
-    """The base protocol's HEAD; `Stream-TTL` is what remains of it. What is retained besides."""
+    """The base protocol's HEAD, with what remains of the TTL, and what is retained.
+
+    Seconds are rounded up: nothing is left only when the stream is gone.
+    """
     response = durable.render_head(stream, now_ms)
     found = dict(response.headers)
-    remaining = found.get(b"stream-ttl-remaining")
-    if remaining is not None:
-        found[b"stream-ttl"] = remaining
+    deadline_ms = engine.deadline_of(stream)
+    if found.pop(b"stream-ttl-remaining", None) is not None and deadline_ms is not None:
+        found[b"stream-ttl"] = b"%d" % -((now_ms - deadline_ms) // 1000)
     state = stream.state
     found[b"stream-retained-offset"] = offsets.render(state.first)
     if stream.snapshot is not None:
