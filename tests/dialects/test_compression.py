@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import zstandard
@@ -12,7 +12,7 @@ from headwater.dialects.compression import choose
 from tests.support.durable import DurableServer
 
 TEXT = b"tick tock " * 1000
-DECODERS = {
+DECODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.decompress,
     "zstd": lambda data: zstandard.ZstdDecompressor().decompress(data),
 }

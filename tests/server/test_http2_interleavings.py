@@ -40,6 +40,7 @@ class Session:
         self.client: Client = self.harness.client(
             settings={SettingCodes.INITIAL_WINDOW_SIZE: window}, credits=False
         )
+        self.window = window
         self.ids = [self.client.open("POST", f"/{n}", ends=False) for n in range(STREAMS)]
         self.sent = dict.fromkeys(self.ids, b"")
         self.reset: set[int] = set()
@@ -63,7 +64,10 @@ class Session:
         elif kind == "credit all":
             self.client.h2.increment_flow_control_window(size + 1)
         elif kind == "window":
-            self.client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: size})
+            # Never smaller: a window below zero may still see an empty DATA frame that ends the
+            # stream (RFC 9113 §6.9), but h2 takes that for an error.
+            self.window = max(size, self.window)
+            self.client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: self.window})
         elif kind == "stall":
             self.client.peer.transport.stalled = True
         elif kind == "release":

@@ -393,7 +393,6 @@ class Shard:
             state = existing.state
             if state.references or state.deleted or not state.is_expired(command.at_ms):
                 return self._confirm(existing, command)
-        self.buckets.check_room(command.bucket, streams=1, size=len(command.body))
         stream = self._new_stream(command)
         if existing is not None:
             self._purge(existing)
@@ -434,10 +433,12 @@ class Shard:
         messages = []
         if command.body:
             messages = jsonmode.flatten(command.body) if state.json else [command.body]
+        inherited = state.tail_byte - state.first_byte
+        self.buckets.check_room(state.bucket, streams=1, size=inherited + sum(map(len, messages)))
 
         state.id = StreamId(self._number << keys.SHARD_SHIFT | self._next_id)
         self._next_id += 1
-        self.buckets.add(state.bucket, streams=1, size=state.tail_byte - state.first_byte)
+        self.buckets.add(state.bucket, streams=1, size=inherited)
         stream = Stream(state)
         if messages:
             self._stage(stream, messages, command.at_ms)

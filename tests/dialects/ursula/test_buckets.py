@@ -166,6 +166,7 @@ def test_quota_of_bytes(server: UrsulaServer) -> None:
     server.make("demo/b", b"678")
     assert server.post("demo/b", b"9", content_type=TEXT).status == 429
     assert server.put("demo/c", b"9", content_type=TEXT).status == 429
+    assert server.put("demo/f", stream_forked_from="demo/a").status == 429
     assert server.put("demo/f", stream_forked_from="demo/a", stream_fork_offset="0").status == 201
     assert server.post("demo/b", stream_closed="true").status == 204
     server.delete("demo/a")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from headwater.core.buckets import BucketConfig
 from headwater.core.commands import TrimToSnapshot
 from headwater.core.errors import InvalidRequest, NotFound, ReadOnly
 from headwater.core.limits import MIB
@@ -104,11 +105,11 @@ class UrsulaDialect:
                 parse_bucket(target.bucket, self.options.names)
         except InvalidRequest:
             return None
-        if target.kind is Kind.STREAM:
-            return self._streams.choose(request)
-        if target.kind is Kind.SUBSCRIPTIONS:
+        if target.kind in self._routes:
+            return self._choose(request, target)
+        if target.kind is Kind.SUBSCRIPTIONS and request.method != "OPTIONS":
             return self._reserved
-        return self._choose(request, target)
+        return self._streams.choose(request)
 
     def _choose(self, request: Request, target: Target) -> Route | Response:
         routes = self._routes[target.kind]
@@ -149,16 +150,16 @@ class UrsulaDialect:
         """GET {bucket}."""
         bucket, engine = self._bucket(request), self.engine
         contents = responses.BucketContents()
-
-        def render(_: object) -> Response:
-            config = engine.bucket(bucket)
-            if config is None:
-                raise NotFound(f"no such bucket. bucket={bucket}")
-            size = self.options.body_bytes_max
-            return contents.render(bucket, config, body_bytes_max=size)
-
         selection = Selection(bucket=bucket, limit=EVERY_STREAM)
-        return follow(list_streams(engine, selection, contents.show), render)
+        size = self.options.body_bytes_max
+
+        def add_up(config: BucketConfig) -> Answer:
+            return follow(
+                list_streams(engine, selection, contents.show),
+                lambda _: contents.render(bucket, config, body_bytes_max=size),
+            )
+
+        return follow(self._look_up(bucket), add_up)
 
     def list(self, request: Request) -> Answer:
         """GET {bucket}/streams."""
@@ -166,12 +167,21 @@ class UrsulaDialect:
         selection = requests.parse_selection(request, bucket)
         found = responses.StreamList()
 
-        def render(last: tuple[str, str] | None) -> Response:
-            if engine.bucket(bucket) is None:
-                raise NotFound(f"no such bucket. bucket={bucket}")
-            return found.render(last)
+        def show(_: BucketConfig) -> Answer:
+            return follow(list_streams(engine, selection, found.show), found.render)
 
-        return follow(list_streams(engine, selection, found.show), render)
+        return follow(self._look_up(bucket), show)
+
+    def _look_up(self, bucket: str) -> BucketConfig | Pending[BucketConfig]:
+        """The bucket as it is on disk."""
+
+        def look() -> BucketConfig:
+            config = self.engine.bucket(bucket)
+            if config is None:
+                raise NotFound(f"no such bucket. bucket={bucket}")
+            return config
+
+        return self.engine.at_rest(look)
 
     # -- one stream
 
