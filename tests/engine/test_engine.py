@@ -9,7 +9,7 @@ import pytest
 
 from headwater.core.errors import StreamNotFound
 from headwater.core.limits import MIB
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.storage import keys
 from headwater.storage.memory import MemoryStore
 from headwater.storage.rocks import RocksStore

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.core.subscription_config import Code
 from headwater.engine import subscription_wakes
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.engine.subscription_wakes import StreamInfo
 from headwater.engine.webhooks import CONCURRENT_PER_HOST_MAX
 from tests.support.stores import DiskError, FaultyStore

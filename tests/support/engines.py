@@ -20,7 +20,7 @@ from headwater.core.types import Position
 from headwater.engine import committer, reader, shard
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.storage import packing
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import Store

@@ -21,7 +21,8 @@ from headwater.core.errors import HeadwaterError, Overloaded, StorageFailed
 from headwater.core.limits import MIB
 from headwater.core.pending import Pending
 from headwater.engine.clock import Clock
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 from headwater.storage.store import Store, StoreBusy
 
 log = logging.getLogger("headwater.commit")

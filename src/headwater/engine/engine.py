@@ -39,8 +39,9 @@ from headwater.engine.committer import Committer
 from headwater.engine.packer import Packer
 from headwater.engine.reader import Slice
 from headwater.engine.retention import Retainer
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
 from headwater.engine.snapshots import remove_leftovers
+from headwater.engine.streams import Stream
 from headwater.engine.sweeper import Sweeper
 from headwater.engine.wakes import Wakes
 from headwater.storage import keys

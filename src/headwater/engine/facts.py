@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from headwater.core.types import SeqNum, TimestampMs
 from headwater.engine import seek
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 
 
 def message_count(stream: Stream) -> int:

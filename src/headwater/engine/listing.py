@@ -13,8 +13,8 @@ from headwater.core.globs import Glob
 from headwater.core.pending import Pending
 from headwater.core.types import StreamId, TimestampMs
 from headwater.engine.engine import Engine
-from headwater.engine.shard import Stream
 from headwater.engine.steps import begin, drive, follow
+from headwater.engine.streams import Stream
 from headwater.storage import keys
 
 STREAMS_PER_STEP = 200

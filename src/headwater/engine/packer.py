@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from headwater.core.stream import encode_state
 from headwater.core.types import SeqNum
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 from headwater.storage import keys, packing
 from headwater.storage.packing import Pieces
 from headwater.storage.runs import merge

@@ -15,7 +15,8 @@ from headwater.core.records import COMMAND, CONTINUES
 from headwater.core.stream import Extent
 from headwater.core.types import START, ByteOffset, Position, SeqNum
 from headwater.engine.search import extent_of
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 from headwater.storage.runs import JSON, Run
 
 Buffer = bytes | bytearray | memoryview

@@ -13,7 +13,8 @@ from headwater.core.limits import KIB
 from headwater.core.types import SeqNum, TimestampMs
 from headwater.engine import seek
 from headwater.engine.search import extent_of
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 from headwater.storage.runs import Run
 
 STEP_BYTES = 256 * KIB

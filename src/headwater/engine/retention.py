@@ -11,7 +11,8 @@ from collections.abc import Callable
 from headwater.core.commands import Trim
 from headwater.core.types import Position, SeqNum, StreamId, TimestampMs
 from headwater.engine import seek
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 
 STREAMS_PER_SWEEP_MAX = 256
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from headwater.core.errors import InvalidRequest, OffsetTrimmed
 from headwater.core.types import Position, SeqNum, TimestampMs
 from headwater.engine import search
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 from headwater.wire.offsets import AtRecord
 
 

@@ -13,7 +13,7 @@ from headwater.core.subscription_links import NO_STREAM, Link
 from headwater.core.types import START, Position
 from headwater.engine.documents import Documents
 from headwater.engine.engine import Engine
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.engine.subscription_entry import Entry, SubscriptionDocuments
 
 STEP_STREAMS = 64

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from headwater.core.subscription_links import Link
 from headwater.core.types import StreamId
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.engine.subscription_entry import Entry
 from headwater.engine.subscription_linker import Linker
 from headwater.engine.subscription_wakes import Wakes

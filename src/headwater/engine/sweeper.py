@@ -10,7 +10,8 @@ from headwater.core.limits import LIFETIME_MS_MAX
 from headwater.core.types import SeqNum, StreamId, TimestampMs
 from headwater.engine.clock import Clock, Timer
 from headwater.engine.retention import Retainer
-from headwater.engine.shard import Shard, Stream
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 from headwater.storage import keys
 from headwater.storage.store import StoreBusy
 

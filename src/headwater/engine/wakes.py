@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.engine.shard import Stream
+    from headwater.engine.streams import Stream
 
 log = logging.getLogger("headwater.followers")
 

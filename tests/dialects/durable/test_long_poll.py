@@ -7,7 +7,7 @@ import pytest
 from headwater.core.errors import Corruption
 from headwater.core.pending import Pending
 from headwater.engine.engine import Engine
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.wire import cursors
 from tests.support.clock import FakeClock
 from tests.support.durable import JSON, NOW_MS, START, TEXT, DurableServer, token

@@ -12,7 +12,7 @@ from headwater.core.commands import Append, Create, Delete
 from headwater.core.pending import Pending
 from headwater.core.types import StreamId, TimestampMs
 from headwater.engine import listing
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.wire.http import Response
 from tests.support.clock import FakeClock
 from tests.support.durable import JSON, NOW_MS

@@ -38,7 +38,7 @@ from headwater.dialects.durable import requests, responses
 from headwater.dialects.durable.errors import render_error
 from headwater.dialects.durable.pieces import Chunks, JsonLines, Lines, Piece, Pieces, PieceTooLong
 from headwater.engine.engine import Engine
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.wire import headers
 from headwater.wire.http import Answer, Header, Request, Response
 

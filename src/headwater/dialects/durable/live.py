@@ -19,7 +19,7 @@ from headwater.core.types import Position
 from headwater.engine.clock import Timer
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.wire import cursors, offsets, sse
 from headwater.wire.http import BodyWriter, Response
 

@@ -12,7 +12,7 @@ from headwater.core.retention import render_retention
 from headwater.core.types import Position, TimestampMs
 from headwater.dialects.common import NO_STORE, SECURITY_HEADERS
 from headwater.engine.reader import Slice
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.wire import headers, offsets
 from headwater.wire.http import Buffer, Header, Response
 

@@ -24,7 +24,7 @@ from headwater.dialects.durable.live import LongPoll, SseFeed, SseFollower, is_t
 from headwater.dialects.durable.rules import DURABLE, ROOT, Address, DialectRules, ReadQuery
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.wire.http import Answer, Request, Response, Route, StreamedResponse
 from headwater.wire.offsets import AtByte, Sentinel, Start
 

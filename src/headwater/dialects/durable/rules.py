@@ -19,7 +19,7 @@ from headwater.dialects.durable import responses
 from headwater.dialects.durable.errors import render_error
 from headwater.dialects.durable.names import NAMES_CACHED_MAX, decode_name
 from headwater.engine.engine import Engine
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.wire import headers, offsets
 from headwater.wire.http import Request, Response
 

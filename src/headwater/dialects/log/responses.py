@@ -18,8 +18,8 @@ from headwater.dialects.log.requests import ARROW_TYPE, NDJSON_TYPE
 from headwater.engine import facts
 from headwater.engine.engine import Engine
 from headwater.engine.lineage import Forks
-from headwater.engine.shard import Stream
 from headwater.engine.stats import INTERVAL_S, Sample, Stats
+from headwater.engine.streams import Stream
 from headwater.engine.subscription_entry import Entry as SubscriptionEntry
 from headwater.wire import offsets
 from headwater.wire.http import BodyWriter, Buffer, Header, Response, StreamedResponse

@@ -27,8 +27,8 @@ from headwater.dialects.durable.responses import next_offset
 from headwater.dialects.durable.rules import Address
 from headwater.dialects.ursula.responses import JSON_HEADERS
 from headwater.engine.engine import Engine
-from headwater.engine.shard import Stream
 from headwater.engine.steps import follow
+from headwater.engine.streams import Stream
 from headwater.wire import headers
 from headwater.wire.http import Answer, Header, Request, Response
 

@@ -18,7 +18,7 @@ from headwater.dialects.durable.rules import ReadQuery
 from headwater.engine import seek
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
-from headwater.engine.shard import Stream
+from headwater.engine.streams import Stream
 from headwater.wire import offsets
 from headwater.wire.headers import render_rfc3339
 from headwater.wire.http import Buffer, Header, Request, Response

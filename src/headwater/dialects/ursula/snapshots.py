@@ -24,9 +24,9 @@ from headwater.dialects.durable.rules import Address
 from headwater.engine import seek
 from headwater.engine.engine import Engine
 from headwater.engine.records import RecordCursor, Span
-from headwater.engine.shard import Stream
 from headwater.engine.snapshots import Upload, read_pieces
 from headwater.engine.steps import follow
+from headwater.engine.streams import Stream
 from headwater.storage.store import StoreBusy
 from headwater.wire import offsets
 from headwater.wire.http import (
