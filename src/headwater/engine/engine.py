@@ -41,6 +41,7 @@ from headwater.engine.reader import Slice
 from headwater.engine.retention import Retainer
 from headwater.engine.shard import Shard
 from headwater.engine.snapshots import remove_leftovers
+from headwater.engine.steps import drive
 from headwater.engine.streams import Stream
 from headwater.engine.sweeper import Sweeper
 from headwater.engine.wakes import Wakes
@@ -313,23 +314,7 @@ class Engine:
         except StopIteration as stop:
             found: Slice = stop.value
             return found
-        answer: Pending[Slice] = Pending()
-        self.loop.call_soon(self._read_on, steps, stream, answer)
-        return answer
-
-    def _read_on(self, steps: Any, stream: Stream, answer: Pending[Slice]) -> None:
-        if stream.gone:
-            # Its records may be removed already: not there any more, which is no corruption.
-            answer.fail(StreamNotFound(stream.state.name))
-            return
-        try:
-            next(steps)
-        except StopIteration as stop:
-            answer.resolve(stop.value)
-        except Exception as error:
-            answer.fail(error)
-        else:
-            self.loop.call_soon(self._read_on, steps, stream, answer)
+        return drive(self.loop, steps)
 
     def read_now(self, stream: Stream, start: Position, size_max: int) -> Slice:
         """Read in one go: for small slices at the tail."""

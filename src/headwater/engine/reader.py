@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator
 
-from headwater.core.errors import InvalidOffset, OffsetTrimmed
+from headwater.core.errors import InvalidOffset, OffsetTrimmed, StreamNotFound
 from headwater.core.limits import KIB
 from headwater.core.records import COMMAND, CONTINUES
 from headwater.core.stream import Extent
@@ -95,6 +95,9 @@ def read(
         if found.size - stepped >= STEP_BYTES:
             stepped = found.size
             yield
+            if stream.gone:
+                # Its records may be removed already: not there any more, which is no corruption.
+                raise StreamNotFound(stream.state.name)
     found.at_tail = found.end.seq >= tail.seq
     found.closed = found.at_tail and closed
     return found

@@ -17,7 +17,7 @@ from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
 from headwater.core.types import START, Position, TimestampMs
 from headwater.dialects.durable import responses
 from headwater.dialects.durable.errors import render_error
-from headwater.dialects.durable.names import NAMES_CACHED_MAX, decode_name
+from headwater.dialects.names import NAMES_CACHED_MAX, decode_name
 from headwater.engine.engine import Engine
 from headwater.engine.streams import Stream
 from headwater.wire import headers, offsets

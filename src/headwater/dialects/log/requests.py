@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
 
 from headwater.core.errors import InvalidRequest
 from headwater.core.globs import Glob
 from headwater.core.jsonmode import media_type
 from headwater.core.names import NameRules, check_bucket, check_stream
 from headwater.core.types import SeqNum, TimestampMs
+from headwater.dialects.names import NAMES_CACHED_MAX, unescape
 from headwater.engine.listing import Selection
 from headwater.engine.records import Range
 from headwater.wire import headers
@@ -28,7 +28,6 @@ STREAMS_LIMIT_MAX = 10_000
 VIEWS = ("records", "messages")
 
 _NUMBER_MAX = 2**63 - 1
-_NAMES_CACHED_MAX = 16_384
 
 
 class Address(NamedTuple):
@@ -47,25 +46,16 @@ class Wanted(NamedTuple):
     limit: int | None
 
 
-@lru_cache(maxsize=_NAMES_CACHED_MAX)
+@lru_cache(maxsize=NAMES_CACHED_MAX)
 def parse_address(raw: str, rules: NameRules) -> Address | None:
     """`{bucket}/{name}` of the raw path; `%2F` is part of a name. None when the name is missing."""
     bucket, _, name = raw.partition("/")
     if not bucket or not name:
         return None
     return Address(
-        check_bucket(_decode(bucket, "the bucket name"), rules),
-        check_stream(_decode(name, "the stream name"), rules),
+        check_bucket(unescape(bucket, "the bucket name"), rules),
+        check_stream(unescape(name, "the stream name"), rules),
     )
-
-
-def _decode(raw: str, what: str) -> str:
-    if "%" not in raw:
-        return raw
-    try:
-        return unquote_to_bytes(raw).decode()
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"{what} is not valid UTF-8") from None
 
 
 def parse_query(query: str, known: tuple[str, ...]) -> dict[str, str]:
@@ -73,13 +63,13 @@ def parse_query(query: str, known: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, query.split("&")):
         raw_name, _, raw_value = part.partition("=")
-        name = _decode(raw_name.replace("+", " "), "a parameter")
+        name = unescape(raw_name.replace("+", " "), "a parameter")
         if name not in known:
             listed = ", ".join(known) if known else "none"
             raise InvalidRequest(f"parameter {name!r} is not known here; known: {listed}")
         if name in found:
             raise InvalidRequest(f"{name} is given more than once")
-        found[name] = _decode(raw_value.replace("+", " "), name)
+        found[name] = unescape(raw_value.replace("+", " "), name)
     return found
 
 

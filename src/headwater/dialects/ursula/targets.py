@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from headwater.core.errors import InvalidRequest
 from headwater.core.names import RESERVED_BUCKETS, NameRules, check_bucket
-from headwater.dialects.durable.names import NAMES_CACHED_MAX, decode_name, unescape
 from headwater.dialects.durable.rules import Address
+from headwater.dialects.names import NAMES_CACHED_MAX, decode_name, unescape
 
 
 class Kind(Enum):
