@@ -56,3 +56,16 @@ def test_the_limit_is_16_kib_as_sent_and_as_kept() -> None:
     assert parse_attributes(b'{"title":"%b"}' % (b"x" * room), field="x")
     with pytest.raises(InvalidRequest):
         parse_attributes(b'{"title":"%b"}' % (b"x" * (room + 1)), field="x")
+
+
+def test_a_number_too_large_to_write_back_is_refused() -> None:
+    with pytest.raises(InvalidRequest):
+        parse_attributes(b'{"metadata":{"n":1e400}}', field="x")
+
+
+def test_the_limit_holds_for_the_form_that_is_kept() -> None:
+    numbers = ",".join(["1e22"] * (ATTRIBUTES_BYTES_MAX // 5 - 10))
+    text = f'{{"metadata":{{"n":[{numbers}]}}}}'.encode()
+    assert len(text) < ATTRIBUTES_BYTES_MAX
+    with pytest.raises(InvalidRequest, match="longer than"):
+        parse_attributes(text, field="x")

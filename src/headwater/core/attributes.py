@@ -23,7 +23,9 @@ def parse_attributes(text: bytes, *, field: str) -> bytes:
     try:
         given = json.loads(text.decode(), parse_constant=_refuse_constant)
         kept = _choose(given, field)
-        canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        canonical = json.dumps(
+            kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        )
         found = canonical.encode()
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{field} is not valid JSON: {error}") from None
