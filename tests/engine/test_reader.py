@@ -16,7 +16,7 @@ from headwater.engine.streams import Stream
 from headwater.storage import keys
 from headwater.storage.memory import MemoryStore
 from headwater.storage.runs import RunBuilder
-from tests.support.builders import JSON, append, claim, create, position, stream_state
+from tests.support.builders import JSON, append, claim, create, position, stream_state, trim
 from tests.support.engines import ALL, EngineRunner, body, small_sizes
 
 
@@ -241,3 +241,32 @@ def test_where_a_slice_ends_does_not_depend_on_how_records_are_packed(
     elif all(shown):
         parts = [text[1:-1] for _, _, text, _ in found[0] if text != b"[]"]
         assert b",".join(parts) == b",".join(shown)
+
+
+def test_a_read_that_is_trimmed_between_two_steps_ends_with_what_it_has() -> None:
+    with EngineRunner() as runner:
+        runner.create(create())
+        for number in range(8):
+            runner.append(append(body=pattern(100 * KIB, number)))
+        stream, shard = runner.open("s"), runner.engine.shard
+        steps = reader.read(shard, stream, stream.state.first, ALL)
+        next(steps)
+        runner.result(runner.submit(trim("s", stream.tail)))
+        with pytest.raises(StopIteration) as stopped:
+            next(steps)
+        found = stopped.value.value
+        assert 0 < found.size < 800 * KIB and not found.at_tail
+        assert body(found) == b"".join(pattern(100 * KIB, n) for n in range(8))[: found.size]
+        with pytest.raises(OffsetTrimmed):
+            reader.resolve(stream, found.end)
+
+
+def test_a_read_whose_first_record_is_trimmed_says_so() -> None:
+    with EngineRunner() as runner:
+        runner.create(create(body=b"abc"))
+        stream = runner.open("s")
+        start = stream.state.first
+        runner.result(runner.submit(trim("s", stream.tail)))
+        runner.append(append(body=b"def"))
+        with pytest.raises(OffsetTrimmed):
+            reader.read_now(runner.engine.shard, stream, start, ALL)
