@@ -2,9 +2,9 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run test check fmt unit crash conformance bench soak coverage upgrade clean
+.PHONY: help setup run test check fmt unit crash conformance spark bench soak coverage upgrade clean
 
-# What goes to `headwater serve`, or to pytest: make unit ARGS="-k producer -x"
+# What goes to `headwater up`, or to pytest: make unit ARGS="-k producer -x"
 ARGS ?=
 
 VENV := .venv
@@ -23,10 +23,10 @@ help: ## list the targets
 
 setup: $(SETUP) ## environment and install only
 
-run: setup ## set up, then the server; make run ARGS="--port 8080"
-	$(BIN)/headwater serve $(ARGS)
+run: setup ## set up, then the whole system; make run ARGS="--port 8080"
+	$(BIN)/headwater up $(ARGS)
 
-test: setup $(NPM) check unit crash conformance ## set up, then every check and test
+test: setup $(NPM) check unit crash conformance spark ## set up, then every check and test
 
 check: setup ## format, lint, types, import contracts, spelling
 	$(BIN)/ruff format --check .
@@ -40,13 +40,16 @@ fmt: setup ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 unit: setup ## the fast tests, under a minute
-	$(BIN)/pytest -m "not conformance and not crash and not slow" $(ARGS)
+	$(BIN)/pytest -m "not conformance and not crash and not slow and not spark" $(ARGS)
 
 crash: setup ## kill real servers and look at what they kept
 	$(BIN)/pytest -m crash $(ARGS)
 
 conformance: setup $(NPM) ## the published suites and official clients, against a real server
 	$(BIN)/pytest -m conformance $(ARGS)
+
+spark: setup ## the connector and the pipelines on real Spark
+	$(BIN)/pytest -m "spark and not slow" $(ARGS)
 
 bench: setup ## measure beside the reference server; make bench ARGS=--quick
 	$(BIN)/python -m bench $(ARGS)
@@ -55,9 +58,9 @@ soak: setup ## the tests that run for minutes
 	$(BIN)/pytest -m slow -s $(ARGS)
 
 coverage: setup ## unit tests with coverage: all of core and wire, 90% elsewhere
-	$(BIN)/pytest --cov --cov-report= -m "not conformance and not crash and not slow" $(ARGS)
+	$(BIN)/pytest --cov --cov-report= -m "not conformance and not crash and not slow and not spark" $(ARGS)
 	$(BIN)/coverage report --include "*/headwater/core/*,*/headwater/wire/*" --fail-under 100
-	$(BIN)/coverage report --omit "*/headwater/core/*,*/headwater/wire/*" --fail-under 90
+	$(BIN)/coverage report --omit "*/headwater/core/*,*/headwater/wire/*,*/headwater/spark/*,*/headwater/pipeline/*" --fail-under 90
 
 upgrade: ## write constraints.txt anew, from the newest releases
 	rm -rf $(VENV)

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import procfs, report, tools
 from bench.plan import Plan, quick
 from bench.report import Row, say
-from bench.scenarios import appends, catch_up, incremental, live, native, scale
+from bench.scenarios import appends, catch_up, incremental, live, native, s2, scale, spark
 
 SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
     "append-64x64": appends.many_streams,
@@ -32,6 +32,12 @@ SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
     "incremental-producer": incremental.numbered,
     "log-records": native.records,
     "log-streams": native.streams,
+    "s2-sessions": s2.sessions,
+    "s2-catch-up": s2.catch_up,
+    "s2-unary": s2.unary,
+    "spark-read": spark.reading,
+    "spark-write": spark.writing,
+    "spark-plan": spark.planning,
     "million-streams": scale.many_streams,
 }
 

@@ -49,11 +49,13 @@ class Client:
         *,
         content_type: str = "",
         accept: str = "",
+        basin: str = "",
         body: bytes = b"",
     ) -> Answer:
         """Send a request and read its answer. Raises RuntimeError on an error status."""
         typed = f"content-type: {content_type}\r\n" if content_type else ""
         typed += f"accept: {accept}\r\n" if accept else ""
+        typed += f"s2-basin: {basin}\r\n" if basin else ""
         head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{typed}content-length: {len(body)}"
         started = time.perf_counter()
         self._socket.sendall(f"{head}\r\n\r\n".encode() + body)

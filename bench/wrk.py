@@ -40,11 +40,11 @@ def append(server: Server, path: str, *, streams: int, connections: int, seconds
     command = [tools.find_wrk(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout=30s"]
     command += ["-s", str(tools.HERE / "load.lua"), f"http://127.0.0.1:{server.port}"]
     command += ["--", path, str(streams)]
-    own = _children_cpu_s()
+    own = children_cpu_s()
     cpu_s, busy_s, started = server.cpu_s(), machine_busy_s(), time.perf_counter()
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     elapsed_s = time.perf_counter() - started
-    cpu_s, busy_s, own = server.cpu_s() - cpu_s, machine_busy_s() - busy_s, _children_cpu_s() - own
+    cpu_s, busy_s, own = server.cpu_s() - cpu_s, machine_busy_s() - busy_s, children_cpu_s() - own
     line = next(line for line in output.splitlines() if line.startswith("RESULT"))
     requests, duration_us, failed, refused, p50_us, p99_us = map(int, line.split()[1:])
     if failed or refused or not requests:
@@ -63,6 +63,6 @@ def append(server: Server, path: str, *, streams: int, connections: int, seconds
     )
 
 
-def _children_cpu_s() -> float:
+def children_cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -18,6 +18,7 @@ from headwater.core.types import START, BatchSeq, ByteOffset, Epoch, SeqNum, Str
 from headwater.dialects.durable import errors as rendering
 from headwater.dialects.durable import requests, responses, routes, subscriptions
 from headwater.dialects.durable.errors import RENDERERS, render_error
+from headwater.engine import sealing
 from headwater.server.app import App, Server
 from headwater.server.settings import Settings
 from headwater.storage import keys, runs
@@ -138,6 +139,10 @@ SAMPLES: list[HeadwaterError] = [
     errors.ContentTypeMismatch(expected="text/plain", received="text/html"),
     errors.PreconditionFailed(START, message_next=0),
     errors.InvalidRecord(0, ""),
+    errors.FencingTokenMismatch("a"),
+    errors.KeyRequired("aes-256-gcm"),
+    errors.DecryptionFailed("aes-256-gcm"),
+    errors.CipherExhausted("aes-256-gcm", 2**32),
     errors.SequenceRegression(last="b", received="a"),
     errors.ProducerFenced(Epoch(1)),
     errors.ProducerGap(expected=BatchSeq(1), received=BatchSeq(2)),
@@ -147,9 +152,14 @@ SAMPLES: list[HeadwaterError] = [
     errors.StreamNotFound("a"),
     errors.NotFound(""),
     errors.Conflict(""),
+    errors.BucketNotFound("b"),
+    errors.BucketExists("b"),
+    errors.BucketDeleting("b"),
     errors.StreamGone("a"),
     errors.StreamExists(""),
     errors.ForkRefused(""),
+    errors.Unauthenticated(""),
+    errors.PermissionDenied("", stream="a"),
     errors.TooManyRequests(""),
     errors.Overloaded(""),
     errors.ReadOnly(),
@@ -220,6 +230,7 @@ def test_keys_and_runs_are_drawn_as_in_the_code() -> None:
     page = read("storage-format.md")
     assert drawing(keys) in page
     assert drawing(runs) in page
+    assert drawing(sealing) in page
 
 
 def test_the_example_of_a_run_is_what_the_code_writes() -> None:

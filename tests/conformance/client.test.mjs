@@ -11,7 +11,7 @@ import {
   stream,
 } from "@durable-streams/client"
 import { afterEach, describe, expect, test } from "vitest"
-import { baseUrl, longPollTimeoutMs } from "./target.mjs"
+import { baseUrl, failure, longPollTimeoutMs } from "./target.mjs"
 
 const JSON_TYPE = "application/json"
 const TEXT_TYPE = "text/plain"
@@ -40,18 +40,6 @@ const readText = async (handle, options = {}) =>
   (await stream({ url: handle.url, live: false, ...options })).text()
 const readBytes = async (handle, options = {}) =>
   (await stream({ url: handle.url, live: false, ...options })).body()
-
-/** Runs `action`, which must fail, and gives the error back. */
-const failure = async (action) => {
-  const outcome = await Promise.resolve()
-    .then(action)
-    .then(
-      () => ({ failed: false }),
-      (error) => ({ failed: true, error })
-    )
-  expect(outcome.failed, "expected a failure").toBe(true)
-  return outcome.error
-}
 
 /** A fetch that remembers each request. */
 const recordingFetch = () => {

@@ -76,7 +76,7 @@ def test_the_official_client_works(server: ServerProcess, tmp_path: Path) -> Non
     assert server.stop() == 0
 
 
-def run_vitest(file: str, url: str, tmp_path: Path) -> Report:
+def run_vitest(file: str, url: str, tmp_path: Path, **environment: str) -> Report:
     """Run one file of tests to its end. Fails only if vitest could not run at all."""
     results = tmp_path / "results.json"
     process = subprocess.run(
@@ -90,6 +90,7 @@ def run_vitest(file: str, url: str, tmp_path: Path) -> Report:
             "HEADWATER_URL": url,
             "HEADWATER_LONG_POLL_TIMEOUT_MS": str(int(LONG_POLL_TIMEOUT_S * 1000)),
             "NO_COLOR": "1",
+            **environment,
         },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

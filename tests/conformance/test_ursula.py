@@ -70,7 +70,7 @@ class PathShim:
             answer = handle(request)
             return answer.then(_restore) if isinstance(answer, Pending) else _restore(answer)
 
-        return Route(handled, body_bytes_max=found.body_bytes_max, streams_body=found.streams_body)
+        return found.with_handle(handled)
 
 
 def _restore(response: Response) -> Response:

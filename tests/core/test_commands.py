@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from types import UnionType
 from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
 
@@ -39,6 +40,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return PLAIN[kind]
     if isinstance(kind, NewType):
         return values(kind.__supertype__)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(kind)
     if origin in (UnionType, Union):
         return st.one_of([values(argument) for argument in arguments])
     if origin is list:

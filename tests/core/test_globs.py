@@ -78,3 +78,31 @@ def test_matching_agrees_with_the_definition(pattern: list[str], name: list[str]
     assert glob.matches(text) is _plainly_matches(pattern, name)
     if glob.matches(text):
         assert text.startswith(glob.prefix)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reach"),
+    [
+        ("a/b", [("a/b", False)]),
+        ("a/*", [("a/", True)]),
+        ("a/*/c", [("a/", True)]),
+        ("a/**", [("a", False), ("a/", True)]),
+        ("*", [("", True)]),
+        ("**/a", [("", True)]),
+    ],
+)
+def test_the_reach_of_a_pattern(pattern: str, reach: list[tuple[str, bool]]) -> None:
+    assert Glob(pattern).reach() == reach
+
+
+@given(
+    pattern=st.lists(st.sampled_from(["a", "b", "*", "**"]), min_size=1, max_size=4),
+    name=st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=4),
+)
+def test_nothing_beyond_its_reach_matches(pattern: list[str], name: list[str]) -> None:
+    glob, text = Glob("/".join(pattern)), "/".join(name)
+    if glob.matches(text):
+        assert any(
+            text.startswith(start) if is_prefix else text == start
+            for start, is_prefix in glob.reach()
+        )

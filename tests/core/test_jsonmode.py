@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headwater.core import jsonmode
 from headwater.core.errors import InvalidRequest
+from headwater.core.limits import APPEND_RECORDS_MAX
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,13 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
 def test_absurd_nesting_is_refused_and_breaks_nothing(opening: bytes) -> None:
     with pytest.raises(InvalidRequest):
         jsonmode.flatten(opening * 200_000)
+
+
+def test_there_is_a_limit_to_the_messages_of_one_append() -> None:
+    most = [b"1"] * APPEND_RECORDS_MAX
+    assert len(jsonmode.flatten(b"[%b]" % b",".join(most))) == APPEND_RECORDS_MAX
+    with pytest.raises(InvalidRequest, match=f"at most {APPEND_RECORDS_MAX} messages"):
+        jsonmode.flatten(b"[%b]" % b",".join([*most, b"1"]))
 
 
 def test_deep_but_sane_nesting_is_kept() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.core import limits
+from headwater.core import limits, provisioning
 from headwater.core.commands import Create
 from headwater.core.errors import (
     ContentTypeMismatch,
@@ -400,6 +400,21 @@ def test_the_extents_of_a_fork_are_flat_and_clipped(
     assert state.extents == expected
     assert state.own_first_seq == end
     assert state.owners() == {entry.owner for entry in expected} | {9}
+
+
+def test_a_fork_inherits_what_s2_says_of_a_stream_and_when_its_records_were_written() -> None:
+    source = source_state()
+    source.storage_class, source.timestamping, source.uncapped = "standard", "arrival", True
+    source.delete_on_empty_s, source.fencing_token = 60, "token"
+    source.cipher = "aegis-256"
+    source.note_written(SeqNum(3), (SeqNum(10), TimestampMs(START_MS)))
+    point = ForkPoint(position(4, 40), 4)
+    state = forked_stream(
+        create("f", fork=fork_of("s"), content_type=None), StreamId(2), source, point
+    )
+    assert provisioning.config_of(state) == provisioning.config_of(source)
+    assert (state.cipher, state.fencing_token) == ("aegis-256", "")
+    assert (state.client_times_from, state.written) == (3, [(4, START_MS)])
 
 
 def test_the_key_of_a_command_is_the_key_of_its_stream() -> None:

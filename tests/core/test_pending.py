@@ -66,6 +66,17 @@ def test_a_consumer_that_is_gone_gets_nothing_and_the_source_is_told() -> None:
     assert got == [] and told == [True]
 
 
+def test_the_source_is_told_to_hurry_until_it_is_done() -> None:
+    pending = Pending[int]()
+    pending.hurry()
+    told: list[str] = []
+    pending.on_hurry(lambda: told.append("hurry"))
+    pending.hurry()
+    pending.resolve(1)
+    pending.hurry()
+    assert told == ["hurry"]
+
+
 def test_cancelling_what_is_done_tells_nobody() -> None:
     told: list[bool] = []
     pending: Pending[int] = Pending()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli.main import main
 from tests.support.server import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
@@ -121,3 +122,4 @@ def test_every_acknowledged_append_is_there_once_after_kills(tmp_path: Path) -> 
             else:
                 assert set(mine) <= set(range(writers.attempted[writer] + 1))
         assert server.stop() == 0
+    assert main(["check", str(tmp_path / "data")]) == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli.main import main
 from tests.support.server import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
@@ -164,3 +165,4 @@ def test_every_acknowledged_step_of_a_life_holds_after_kills(tmp_path: Path) -> 
         connection.close()
         assert cut_short >= 1, "no kill hit a request: the test says nothing"
         assert server.stop() == 0
+    assert main(["check", str(tmp_path / "data")]) == 0

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from headwater.core.commands import Trim
 from headwater.core.errors import StorageFailed
+from headwater.storage.check import check_store
 from tests.support.builders import append, claim, create, delete, fork_of
 from tests.support.engines import EngineRunner, small_sizes
 from tests.support.histories import NAMES, Operation, draw_operation, replay
@@ -100,6 +101,7 @@ def test_after_a_power_loss_everything_answered_is_there_once_and_nothing_is_tor
                 sent, answered = run_until_power_loss(runner, data, done, retries)
 
             store = draw_crash(data, store)
+            assert check_store(store).problems == []
             with EngineRunner(store, packing_enabled=False) as reopened:
                 found = view_of(reopened, NAMES)
             possible = [

@@ -8,12 +8,29 @@ from typing import Any
 import pytest
 
 from headwater.core.append import Appended
-from headwater.core.errors import Overloaded, StorageFailed, StreamClosed, StreamNotFound
+from headwater.core.commands import AppendRecords
+from headwater.core.errors import (
+    FencingTokenMismatch,
+    Overloaded,
+    PreconditionFailed,
+    StorageFailed,
+    StreamClosed,
+    StreamNotFound,
+)
 from headwater.core.lifecycle import Created
 from headwater.core.limits import KIB, MIB
 from headwater.core.pending import Pending
-from headwater.engine.committer import BUSY_RETRY_S, COMMIT_COMMANDS_MAX
-from tests.support.builders import append, claim, create, delete, position
+from headwater.engine.committer import BUSY_RETRY_S, COMMIT_COMMANDS_MAX, COMMIT_MESSAGES_MAX
+from tests.support.builders import (
+    JSON,
+    append,
+    claim,
+    create,
+    delete,
+    fence,
+    position,
+    s2_append,
+)
 from tests.support.engines import EngineRunner, small_sizes
 from tests.support.stores import DiskError, FaultyStore
 
@@ -72,6 +89,17 @@ def test_a_commit_holds_a_bounded_number_of_bytes() -> None:
         syncs = store.syncs
         runner.together(*[append(body=bytes(MIB)) for _ in range(9)])
         assert store.syncs == syncs + 3
+
+
+def test_a_commit_holds_a_bounded_number_of_json_messages() -> None:
+    store = FaultyStore()
+    with EngineRunner(store) as runner:
+        runner.create(create(content_type=JSON))
+        syncs = store.syncs
+        half = b"[%b]" % b",".join([b"1"] * (COMMIT_MESSAGES_MAX // 2))
+        runner.together(*[append(body=half, content_type=JSON) for _ in range(4)])
+        assert store.syncs == syncs + 2
+        assert runner.open("s").state.tail_message == 2 * COMMIT_MESSAGES_MAX
 
 
 def test_what_changes_nothing_is_not_synced() -> None:
@@ -144,6 +172,36 @@ def test_an_error_that_depends_on_an_unsynced_append_waits_for_it() -> None:
             Appended,
             StreamClosed,
             StreamClosed,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("second", "error"),
+    [
+        (s2_append("s", b"y", match_seq_num=0), PreconditionFailed),
+        (s2_append("s", b"y", fencing_token=""), FencingTokenMismatch),
+    ],
+    ids=["number", "token"],
+)
+def test_a_condition_that_an_unsynced_append_breaks_waits_for_it(
+    second: AppendRecords, error: type[Exception]
+) -> None:
+    store = FaultyStore()
+    with EngineRunner(store) as runner:
+        runner.create(create())
+        store.hold_syncs()
+        first = collect(runner.submit(fence("s", "token")))
+        same_commit = collect(runner.submit(second))
+        runner.turn(3)
+        next_commit = collect(runner.submit(second))
+        runner.turn(3)
+        assert (first, same_commit, next_commit) == ([], [], [])
+        store.release_syncs()
+        runner.settle()
+        assert [type(outcome) for outcome in first + same_commit + next_commit] == [
+            Appended,
+            error,
+            error,
         ]
 
 

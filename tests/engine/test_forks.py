@@ -13,8 +13,20 @@ from headwater.core.errors import (
     StreamGone,
     StreamNotFound,
 )
-from headwater.core.types import Position
-from tests.support.builders import JSON, append, claim, create, delete, fork_of, position
+from headwater.core.types import Position, SeqNum
+from headwater.storage import keys
+from headwater.storage.check import check_store
+from tests.support.builders import (
+    JSON,
+    append,
+    claim,
+    create,
+    delete,
+    fork_of,
+    position,
+    s2_append,
+    trim,
+)
 from tests.support.clock import START_MS
 from tests.support.engines import EngineRunner, small_sizes
 
@@ -99,6 +111,17 @@ def test_a_fork_may_leave_anywhere_inside_a_long_message(sub_offset: int) -> Non
             assert first.end == position(-(-sub_offset // 16), sub_offset)
             assert runner.read(name, first.end).end == tail.tail
             assert runner.content(name) == text[:sub_offset] + b"own"
+
+
+@pytest.mark.parametrize(("sub_offset", "expected"), [(2, b"ab"), (3, b"abc"), (4, b"abcd")])
+def test_command_records_have_no_bytes_to_leave_in(sub_offset: int, expected: bytes) -> None:
+    with EngineRunner() as runner:
+        runner.create(create("source"))
+        headers = [[], [(b"", b"fence")], []]
+        runner.together(s2_append("source", b"ab", b"a token", b"cd", headers=headers))
+        fork = fork_of("source", position(0, 0), sub_offset)
+        runner.create(create("fork", content_type=None, fork=fork))
+        assert runner.content("fork") == expected
 
 
 def test_a_fork_cannot_leave_where_a_record_continues_a_message() -> None:
@@ -218,6 +241,24 @@ def test_deleting_the_end_of_a_chain_leaves_what_is_alive() -> None:
         assert runner.content("b") == b"ab"
         runner.delete(delete("b"))
         assert left_over(runner) == []
+
+
+def test_what_only_a_fork_still_read_goes_with_it() -> None:
+    with EngineRunner() as runner:
+        runner.create(create("source", body=b"a"))
+        for body in (b"b", b"c"):
+            runner.append(append("source", body))
+        for name in ("one", "two"):
+            runner.create(create(name, content_type=None, fork=fork_of("source")))
+        runner.result(runner.submit(trim("source", position(2, 2))))
+        source = runner.open("source").state.id
+        runner.delete(delete("one"))
+        assert len(list(runner.store.scan(keys.run(source, SeqNum(0)), keys.run_end(source)))) == 3
+        assert runner.content("two") == b"abc"
+        runner.delete(delete("two"))
+        assert len(list(runner.store.scan(keys.run(source, SeqNum(0)), keys.run_end(source)))) == 1
+        assert runner.content("source") == b"c"
+        assert check_store(runner.store).problems == []
 
 
 def test_a_fork_that_inherits_nothing_still_keeps_the_name_of_its_source_taken() -> None:

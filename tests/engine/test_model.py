@@ -40,6 +40,7 @@ from tests.support.builders import (
     trim,
 )
 from tests.support.engines import ALL, EngineRunner, body, small_sizes
+from tests.support.histories import TOKENS, draw_rows
 from tests.support.model import (
     RECORD_BYTES,
     Expected,
@@ -48,6 +49,7 @@ from tests.support.model import (
     body_of,
     check_outcome,
     messages_of,
+    s2_command,
 )
 
 NAMES = ["a", "b", "c", "d"]
@@ -138,6 +140,27 @@ class Histories(RuleBasedStateMachine):
             producer=None if batch is None else claim(batch[0], seq=batch[1]),
         )
         self.will(command, self.model.append_records(name, bodies, batch=batch))
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        texts_given=st.lists(texts | st.just(b""), min_size=1, max_size=5),
+        token=st.none() | st.sampled_from(TOKENS),
+        behind=st.none() | st.sampled_from([0, 0, 0, 1, -1]),
+        data=st.data(),
+    )
+    def append_s2(
+        self,
+        name: str,
+        texts_given: list[bytes],
+        token: str | None,
+        behind: int | None,
+        data: st.DataObject,
+    ) -> None:
+        stream = self.model.streams.get(name)
+        rows = draw_rows(data, texts_given, json=stream is not None and stream.json)
+        seq = None if stream is None or behind is None else max(0, stream.tail.seq - behind)
+        command = s2_command(name, rows, token=token, seq=seq)
+        self.will(command, self.model.append_s2(name, rows, token=token, seq=seq))
 
     @rule(name=st.sampled_from(NAMES), bodies=st.just([]) | message_lists)
     def close(self, name: str, bodies: list[bytes]) -> None:

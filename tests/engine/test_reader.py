@@ -11,7 +11,8 @@ from headwater.core.limits import KIB, MIB, RECORD_BODY_BYTES_MAX
 from headwater.core.records import APPEND_START, COMMAND, CONTINUES
 from headwater.core.types import ByteOffset, SeqNum
 from headwater.engine import reader
-from headwater.engine.shard import RUN_BYTES_MAX, Shard
+from headwater.engine.shard import Shard
+from headwater.engine.staging import RUN_BYTES_MAX
 from headwater.engine.streams import Stream
 from headwater.storage import keys
 from headwater.storage.memory import MemoryStore

@@ -240,6 +240,7 @@ class EchoApplication:
         self.refusal: Callable[[Request], Response | None] = lambda request: None
         self.body_bytes_max = BODY_BYTES_MAX
         self.streams_body = False
+        self.body_timeout_s: float | None = None
 
     def begin(self, request: Request) -> Route | Response:
         self.begun.append(request.path)
@@ -247,7 +248,10 @@ class EchoApplication:
         if refused is not None:
             return refused
         return Route(
-            self.handle, body_bytes_max=self.body_bytes_max, streams_body=self.streams_body
+            self.handle,
+            body_bytes_max=self.body_bytes_max,
+            streams_body=self.streams_body,
+            body_timeout_s=self.body_timeout_s,
         )
 
     def handle(self, request: Request) -> Answer:
@@ -257,7 +261,7 @@ class EchoApplication:
     def echo(self, request: Request) -> Response:
         return Response(200, (), f"{request.method} {request.path} ".encode() + request.body)
 
-    def refuse(self, status: int, message: str) -> Response:
+    def refuse(self, status: int, message: str, request: Request | None = None) -> Response:
         return Response(status, ((b"content-type", b"text/plain"),), message.encode())
 
 

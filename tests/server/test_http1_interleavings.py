@@ -35,7 +35,7 @@ class Busy:
         streams = asked.path.startswith(("/upload", "/duplex"))
         return Route(self.handle, body_bytes_max=1000, streams_body=streams)
 
-    def refuse(self, status: int, message: str) -> Response:
+    def refuse(self, status: int, message: str, request: Request | None = None) -> Response:
         return Response(status, (), message.encode())
 
     def handle(self, asked: Request) -> Response | Pending[Response]:
@@ -165,6 +165,11 @@ class Run:
 )
 @settings(max_examples=300, deadline=None)
 @example(kinds=[("late", 0, False), ("upload", 1, False)], actions=[("send", 89)], ending="eof")
+@example(
+    kinds=[("large", 1, False), ("upload", 1, False)],
+    actions=[("stall", 0), ("send", 110)],
+    ending="eof",
+)
 def test_every_order_of_events(
     kinds: list[tuple[str, int, bool]], actions: list[tuple[str, int]], ending: str
 ) -> None:

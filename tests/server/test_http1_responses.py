@@ -253,7 +253,7 @@ def test_a_refusal_that_cannot_be_rendered_is_still_sent(
 ) -> None:
     harness = Harness()
 
-    def refuse(status: int, message: str) -> Response:
+    def refuse(status: int, message: str, request: Request) -> Response:
         raise LookupError
 
     monkeypatch.setattr(harness.application, "refuse", refuse)

@@ -152,6 +152,17 @@ def test_an_upload_must_go_on_until_it_is_answered() -> None:
     assert answers.cancelled == ["/"]
 
 
+def test_a_route_may_give_an_upload_more_time() -> None:
+    harness = Harness(limits=LIMITS)
+    harness.application.body_timeout_s = 100
+    peer = harness.connect()
+    peer.send(BODY_HEAD)
+    harness.wait(99)
+    assert peer.replies() == []
+    harness.wait(1)
+    assert peer.reply().status == 408
+
+
 def test_a_full_duplex_session_may_be_quiet() -> None:
     harness = Harness(limits=LIMITS)
     harness.application.streams_body = True

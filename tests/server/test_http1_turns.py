@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from headwater.core.pending import Pending
 from headwater.server.serving import ServerLimits
-from headwater.wire.http import Response
+from headwater.wire.http import Request, Response
 from tests.server.http1_harness import (
     BODY_BYTES_MAX,
     Deferred,
@@ -164,6 +165,30 @@ def test_a_client_that_half_closes_still_gets_its_answers() -> None:
     answers.resolve("/a")
     harness.loop.run()
     answers.resolve("/b")
+    assert bodies(peer) == [b"/a", b"/b"]
+    assert peer.transport.lost
+
+
+def test_who_half_closes_may_be_gone_so_that_nothing_waits_for_long() -> None:
+    harness = Harness()
+    hurried: list[str] = []
+
+    def wait(request: Request) -> Pending[Response]:
+        answer = Pending[Response]()
+
+        def hurry() -> None:
+            hurried.append(request.path)
+            answer.resolve(Response(200, (), request.path.encode()))
+
+        answer.on_hurry(hurry)
+        return answer
+
+    harness.application.answer = wait
+    peer = harness.connect()
+    peer.send(get("/a") + get("/b"))
+    assert hurried == []
+    peer.end_input()
+    assert hurried == ["/a", "/b"]
     assert bodies(peer) == [b"/a", b"/b"]
     assert peer.transport.lost
 

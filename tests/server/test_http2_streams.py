@@ -453,6 +453,17 @@ def test_a_slow_body_gets_a_408_and_others_go_on() -> None:
     assert client.ask("GET", "/").status == 200
 
 
+def test_a_route_may_give_an_upload_more_time() -> None:
+    harness = Http2Harness(limits=LIMITS)
+    harness.application.body_timeout_s = 100
+    client = harness.client()
+    stream = client.open("POST", "/", body=b"x", ends=False)
+    harness.wait(99)
+    assert not client.got(stream).headers
+    harness.wait(2)
+    assert client.got(stream).status == 408
+
+
 def test_a_quiet_full_duplex_session_lives() -> None:
     harness = Http2Harness(limits=LIMITS)
     Uploads(harness)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headwater.core import stream_config
 from headwater.core.commands import (
     Append,
     AppendRecords,
@@ -9,11 +10,14 @@ from headwater.core.commands import (
     Delete,
     Expire,
     ForkClaim,
+    Provision,
+    ProvisionMode,
     Touch,
     Trim,
 )
 from headwater.core.producer import ProducerClaim
 from headwater.core.stream import StreamState
+from headwater.core.stream_config import StreamConfig
 from headwater.core.types import (
     BatchSeq,
     ByteOffset,
@@ -96,6 +100,62 @@ def append_records(
     producer: ProducerClaim | None = None,
 ) -> AppendRecords:
     return AppendRecords(BUCKET, name, TimestampMs(at_ms), bodies, headers, producer)
+
+
+def s2_append(
+    name: str,
+    *bodies: bytes,
+    headers: list[list[tuple[bytes, bytes]]] | None = None,
+    at_ms: int = START_MS,
+    times: list[int | None] | None = None,
+    match_seq_num: int | None = None,
+    fencing_token: str | None = None,
+) -> AppendRecords:
+    return AppendRecords(
+        BUCKET,
+        name,
+        TimestampMs(at_ms),
+        list(bodies),
+        headers,
+        expect_seq=None if match_seq_num is None else SeqNum(match_seq_num),
+        times=None if times is None else [t if t is None else TimestampMs(t) for t in times],
+        commands=True,
+        fencing_token=fencing_token,
+    )
+
+
+def s2_command(
+    name: str,
+    operation: bytes,
+    body: bytes,
+    *,
+    at_ms: int = START_MS,
+    fencing_token: str | None = None,
+) -> AppendRecords:
+    """One command record."""
+    pair = (b"", operation)
+    return s2_append(name, body, headers=[[pair]], at_ms=at_ms, fencing_token=fencing_token)
+
+
+def fence(name: str, token: str, *, at_ms: int = START_MS) -> AppendRecords:
+    return s2_command(name, b"fence", token.encode(), at_ms=at_ms)
+
+
+def trim_record(name: str, to: int, *, at_ms: int = START_MS) -> AppendRecords:
+    return s2_command(name, b"trim", to.to_bytes(8, "big"), at_ms=at_ms)
+
+
+def provision(
+    name: str = "s",
+    *,
+    at_ms: int = START_MS,
+    mode: ProvisionMode = ProvisionMode.CREATE,
+    config: StreamConfig | None = None,
+    creation_token: bytes | None = None,
+    bucket: str = BUCKET,
+) -> Provision:
+    resolved = stream_config.resolve(config)
+    return Provision(bucket, name, TimestampMs(at_ms), mode, resolved, creation_token)
 
 
 def delete(name: str = "s", *, at_ms: int = START_MS) -> Delete:

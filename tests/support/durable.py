@@ -144,22 +144,45 @@ class Writer:
         self.aborted = True
 
 
-class Follower:
-    """One SSE reader."""
+class LiveBody:
+    """A streamed answer under way, read as fast as the test likes."""
 
-    def __init__(self, server: DurableServer, reply: Reply) -> None:
-        self.reply = reply
+    def __init__(self, server: DurableServer, response: Response, *, slow: bool = False) -> None:
+        assert response.status == 200 and isinstance(response, StreamedResponse), response
         self.writer = Writer()
+        self.writer.slow = slow
         self._server = server
-        assert reply.status == 200, reply
-        assert isinstance(reply.response, StreamedResponse)
         server.writers.append(self.writer)
-        reply.response.start(self.writer)
+        response.start(self.writer)
         server.settle()
 
     @property
     def received(self) -> bytes:
         return b"".join(bytes(part) for part in self.writer.writes)
+
+    @property
+    def ended(self) -> bool:
+        return self.writer.finished
+
+    def drain(self) -> None:
+        """The client has caught up."""
+        self.writer.full = False
+        assert self.writer.on_drain is not None
+        self.writer.on_drain()
+        self._server.settle()
+
+    def disconnect(self) -> None:
+        assert self.writer.on_close is not None
+        self.writer.on_close()
+        self._server.settle()
+
+
+class Follower(LiveBody):
+    """One SSE reader."""
+
+    def __init__(self, server: DurableServer, reply: Reply) -> None:
+        self.reply = reply
+        super().__init__(server, reply.response)
 
     @property
     def events(self) -> list[Event]:
@@ -191,22 +214,6 @@ class Follower:
                 assert after is not None and after.type == "control"
                 found.append((event.data, json.loads(after.data)))
         return found
-
-    @property
-    def ended(self) -> bool:
-        return self.writer.finished
-
-    def drain(self) -> None:
-        """The client has caught up."""
-        self.writer.full = False
-        assert self.writer.on_drain is not None
-        self.writer.on_drain()
-        self._server.settle()
-
-    def disconnect(self) -> None:
-        assert self.writer.on_close is not None
-        self.writer.on_close()
-        self._server.settle()
 
 
 class Poll:
@@ -292,9 +299,16 @@ class DurableServer:
             header.replace("_", "-").encode(): value.encode("latin-1")
             for header, value in headers.items()
         }
-        request = Request(method, f"{ROOT}/{name}", query, given, body=body)
-        route = self.dialect.begin(request)
+        request = Request(method, self.path_of(name), query, given, body=body)
+        route = self.choose(request)
         return route.handle(request) if isinstance(route, Route) else route
+
+    def path_of(self, name: str) -> str:
+        return f"{ROOT}/{name}"
+
+    def choose(self, request: Request) -> Route | Response:
+        """The route that the dialect has for a request."""
+        return self.dialect.begin(request)
 
     def request(
         self, method: str, name: str = "s", query: str = "", body: bytes = b"", /, **headers: str
@@ -385,4 +399,7 @@ class DurableServer:
         self, name: str = "s", offset: str = "now", /, cursor: object = None, **headers: str
     ) -> Follower:
         echo = "" if cursor is None else f"&cursor={cursor}"
-        return Follower(self, self.query(name, f"offset={offset}&live=sse{echo}", **headers))
+        return self.follow_query(name, f"offset={offset}&live=sse{echo}", **headers)
+
+    def follow_query(self, name: str, query: str, /, **headers: str) -> Follower:
+        return Follower(self, self.query(name, query, **headers))

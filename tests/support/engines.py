@@ -17,7 +17,7 @@ from headwater.core.lifecycle import Created
 from headwater.core.limits import MIB
 from headwater.core.pending import Pending
 from headwater.core.types import Position
-from headwater.engine import committer, reader, shard
+from headwater.engine import committer, reader, staging
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
 from headwater.engine.streams import Stream
@@ -224,8 +224,8 @@ def small_sizes(
     """Shrink the sizes at which records, runs and chunks are cut, so that little data meets all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "RECORD_BODY_BYTES_MAX", record_bytes)
-        patch.setattr(shard, "RECORD_BODY_BYTES_MAX", record_bytes)
-        patch.setattr(shard, "RUN_BYTES_MAX", run_bytes)
+        patch.setattr(staging, "RECORD_BODY_BYTES_MAX", record_bytes)
+        patch.setattr(staging, "RUN_BYTES_MAX", run_bytes)
         patch.setattr(packing, "CHUNK_BYTES", chunk_bytes)
         patch.setattr(packing, "RUNS_MIN", runs_min)
         patch.setattr(reader, "STEP_BYTES", step_bytes)

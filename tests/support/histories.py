@@ -19,7 +19,17 @@ from tests.support.builders import (
     fork_of,
     trim,
 )
-from tests.support.model import RECORD_BYTES, Expected, Model, body_of, messages_of
+from tests.support.clock import START_MS
+from tests.support.model import (
+    RECORD_BYTES,
+    Expected,
+    Model,
+    ModelStream,
+    Row,
+    body_of,
+    messages_of,
+    s2_command,
+)
 
 NAMES = ["a", "b", "c"]
 
@@ -43,8 +53,10 @@ texts = st.integers(1, 40).flatmap(
     lambda size: st.sampled_from("abcdefgh").map(lambda letter: letter.encode() * size)
 )
 text_lists = st.lists(texts, min_size=1, max_size=4)
+TOKENS = ["", "x", "y"]
 KINDS = [
     "records",
+    *["s2"] * 3,
     "create",
     *["append"] * 3,
     *["produce"] * 6,
@@ -81,6 +93,8 @@ def draw_operation(data: st.DataObject, model: Model) -> Operation:
         return Operation(trim(name, to), lambda m: m.trim(name, to))
     if kind == "fork":
         return _draw_fork(data, model, name, texts_drawn)
+    if kind == "s2":
+        return _draw_s2(data, stream, name, texts_drawn)
     batch = None
     if kind in ("produce", "records"):
         producer = data.draw(st.sampled_from(["p", "q"]))
@@ -114,6 +128,42 @@ def _records(
         producer=None if batch is None else claim(batch[0], seq=batch[1]),
     )
     return Operation(command, lambda m: m.append_records(name, bodies, batch=batch), name, json)
+
+
+def draw_rows(data: st.DataObject, texts_drawn: list[bytes], *, json: bool) -> list[Row]:
+    """Records as S2 sends them, a fence or a trim here and there."""
+    rows = []
+    for text in texts_drawn:
+        time_ms = data.draw(st.sampled_from([0, START_MS - 7, START_MS]))
+        kind = data.draw(st.sampled_from(["body"] * 4 + ["fence", "trim"]))
+        if kind == "fence":
+            rows.append(Row(b"", time_ms, fence=data.draw(st.sampled_from(TOKENS))))
+        elif kind == "trim":
+            rows.append(Row(b"", time_ms, trim=data.draw(st.sampled_from([0, 2, 5, 2**64 - 1]))))
+        else:
+            rows.append(Row(b'"%b"' % text if json else text, time_ms))
+    return rows
+
+
+def _draw_s2(
+    data: st.DataObject, stream: ModelStream | None, name: str, texts_drawn: list[bytes]
+) -> Operation:
+    """With the conditions of S2, which hold more often than not.
+
+    The number of the next record is always expected: whoever got no answer sends it again, and
+    must not add it twice.
+    """
+    assert stream is not None
+    rows = draw_rows(data, texts_drawn, json=stream.json)
+    tokens = [None, stream.fencing_token, *TOKENS]
+    token = data.draw(st.sampled_from(tokens))
+    seq = stream.tail.seq
+    return Operation(
+        s2_command(name, rows, token=token, seq=seq),
+        lambda m: m.append_s2(name, rows, token=token, seq=seq),
+        name,
+        stream.json,
+    )
 
 
 def _draw_fork(data: st.DataObject, model: Model, name: str, texts_drawn: list[bytes]) -> Operation:

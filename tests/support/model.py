@@ -5,17 +5,19 @@ Engines are compared with this: it has no runs, no packing, no checkpoints and n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headwater.core.append import Appended
-from headwater.core.commands import Command
+from headwater.core.commands import AppendRecords, Command
 from headwater.core.errors import (
+    FencingTokenMismatch,
     ForkRefused,
     HeadwaterError,
     InvalidOffset,
     InvalidRequest,
     OffsetTrimmed,
+    PreconditionFailed,
     ProducerGap,
     StreamClosed,
     StreamExists,
@@ -24,7 +26,8 @@ from headwater.core.errors import (
 )
 from headwater.core.lifecycle import Created
 from headwater.core.types import Position
-from tests.support.builders import BUCKET, position
+from tests.support.builders import BUCKET, position, s2_append
+from tests.support.clock import START_MS
 from tests.support.engines import ALL, EngineRunner, body
 
 RECORD_BYTES = 16
@@ -35,10 +38,27 @@ RECORD_BYTES = 16
 class Message:
     body: bytes
     starts_append: bool
+    whole: bool = False
+    """One record, however long."""
+    command: bool = False
+    """A command record, which shows no bytes and is no message to most readers."""
 
     @property
     def records(self) -> int:
-        return max(1, -(-len(self.body) // RECORD_BYTES))
+        return 1 if self.whole else max(1, -(-len(self.body) // RECORD_BYTES))
+
+
+class Row(NamedTuple):
+    """A record that comes through S2: with a body, a new fencing token, or a trim point."""
+
+    body: bytes
+    time_ms: int
+    fence: str | None = None
+    trim: int | None = None
+
+    @property
+    def is_command(self) -> bool:
+        return self.fence is not None or self.trim is not None
 
 
 @dataclass
@@ -58,6 +78,10 @@ class ModelStream:
     closed_by: tuple[str, int] | None = None
     settled_records: int = 0
     """Records that are surely durable: only these can be trimmed."""
+    fencing_token: str = ""
+    trim_to: int | None = None
+    """The record that a command record wants to be the first, and that is not yet."""
+    last_time_ms: int = 0
 
     @property
     def starts(self) -> list[Position]:
@@ -78,6 +102,20 @@ class ModelStream:
     def add(self, bodies: list[bytes]) -> None:
         for number, message in enumerate(bodies):
             self.messages.append(Message(message, starts_append=number == 0))
+            self.last_time_ms = max(self.last_time_ms, START_MS)
+
+    def add_s2(self, rows: list[Row]) -> None:
+        for number, row in enumerate(rows):
+            if row.fence is not None:
+                self.fencing_token = row.fence
+            if row.trim is not None:
+                known = self.position(self.first).seq if self.trim_to is None else self.trim_to
+                to = min(row.trim, self.tail.seq + 1)
+                self.trim_to = to if to > known else self.trim_to
+            body = b"" if row.is_command else row.body
+            message = Message(body, number == 0, whole=True, command=row.is_command)
+            self.messages.append(message)
+            self.last_time_ms = max(self.last_time_ms, row.time_ms)
 
     @property
     def content(self) -> bytes:
@@ -91,8 +129,9 @@ class ModelStream:
             if size >= size_max or (size and size + len(message.body) > size_max):
                 break
             size += len(message.body)
-            taken.append(message.body)
-        joined = b"[" + b",".join(taken) + b"]" if self.json else b"".join(taken)
+            taken.append(message)
+        bodies = [message.body for message in taken if not message.command]
+        joined = b"[" + b",".join(bodies) + b"]" if self.json else b"".join(bodies)
         return joined, index + len(taken)
 
 
@@ -109,6 +148,9 @@ class View(NamedTuple):
     closed_by: tuple[str, int] | None
     deleted: bool
     next_batch: dict[str, int]
+    fencing_token: str
+    trim_to: int | None
+    last_time_ms: int
 
 
 class Model:
@@ -132,6 +174,9 @@ class Model:
                 stream.closed_by,
                 stream.deleted,
                 dict(stream.next_batch),
+                stream.fencing_token,
+                stream.trim_to,
+                stream.last_time_ms,
             )
             for name, stream in self.streams.items()
         }
@@ -168,6 +213,23 @@ class Model:
             return StreamClosed
         return self.append(name, bodies, close=False, batch=batch)
 
+    def append_s2(
+        self, name: str, rows: list[Row], *, token: str | None, seq: int | None
+    ) -> Expected:
+        stream = self.streams.get(name)
+        if stream is None:
+            return StreamNotFound
+        if stream.deleted:
+            return StreamGone
+        if stream.closed:
+            return StreamClosed
+        if token is not None and token != stream.fencing_token:
+            return FencingTokenMismatch
+        if seq is not None and seq != stream.tail.seq:
+            return PreconditionFailed
+        stream.add_s2(rows)
+        return (stream.tail, False, True)
+
     def create(self, name: str, *, json: bool, bodies: list[bytes], closed: bool) -> Expected:
         existing = self.streams.get(name)
         if existing is not None:
@@ -196,6 +258,7 @@ class Model:
             return inherited
         origin, first = (source_name, at, sub_offset), min(source.first, len(inherited))
         fork = self.streams[name] = ModelStream(source.json, source, origin, inherited, first)
+        fork.last_time_ms = source.last_time_ms
         source.forks += 1
         fork.add(bodies)
         return (fork.tail, False, True)
@@ -228,6 +291,8 @@ class Model:
         stream = self.streams.get(name)
         if stream is not None and not stream.deleted and to in stream.starts:
             stream.first = max(stream.first, stream.starts.index(to))
+            if stream.trim_to is not None and stream.trim_to <= stream.position(stream.first).seq:
+                stream.trim_to = None
         return None
 
     def _purge(self, stream: ModelStream) -> None:
@@ -254,16 +319,27 @@ def _inherited(
         return source.messages[:index]
     rest = source.messages[index:]
     if source.json:
-        walked = rest[:sub_offset]
-        inside = len(walked) == sub_offset and not any(m.starts_append for m in walked[1:])
-        return source.messages[: index + sub_offset] if inside else InvalidRequest
+        return _some_messages(source, index, sub_offset)
     for number, message in enumerate(rest):
         if number and message.starts_append:
             break
         if sub_offset <= len(message.body):
-            cut = Message(message.body[:sub_offset], message.starts_append)
+            cut = replace(message, body=message.body[:sub_offset])
             return [*source.messages[: index + number], cut]
         sub_offset -= len(message.body)
+    return InvalidRequest
+
+
+def _some_messages(
+    source: ModelStream, index: int, count: int
+) -> list[Message] | type[HeadwaterError]:
+    """So many messages from an index on, of one append, and all before them."""
+    for number, message in enumerate(source.messages[index:]):
+        if number and message.starts_append:
+            break
+        count -= not message.command
+        if count == 0:
+            return source.messages[: index + number + 1]
     return InvalidRequest
 
 
@@ -279,6 +355,30 @@ def body_of(messages: list[bytes], *, json: bool) -> bytes:
     if json and messages:
         return b"[" + b", ".join(messages) + b"]"
     return b"".join(messages)
+
+
+def s2_command(name: str, rows: list[Row], *, token: str | None, seq: int | None) -> AppendRecords:
+    """The command that adds these records."""
+    bodies: list[bytes] = []
+    headers: list[list[tuple[bytes, bytes]]] = []
+    for number, row in enumerate(rows):
+        if row.fence is not None:
+            bodies.append(row.fence.encode())
+            headers.append([(b"", b"fence")])
+        elif row.trim is not None:
+            bodies.append(row.trim.to_bytes(8, "big"))
+            headers.append([(b"", b"trim")])
+        else:
+            bodies.append(row.body)
+            headers.append([(b"n", b"%d" % number)] * (number % 2))
+    return s2_append(
+        name,
+        *bodies,
+        headers=headers if any(headers) else None,
+        times=[row.time_ms for row in rows],
+        match_seq_num=seq,
+        fencing_token=token,
+    )
 
 
 def check_outcome(command: Command, expected: Expected, outcome: Any) -> None:
@@ -310,5 +410,8 @@ def view_of(runner: EngineRunner, names: list[str]) -> dict[str, View]:
                 None if closed_by is None else (closed_by.id, closed_by.seq),
                 state.deleted,
                 {producer: mark.seq + 1 for producer, mark in state.producers.items()},
+                state.fencing_token,
+                state.trims[-1][0] if state.trims else None,
+                state.last_time_ms,
             )
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 from headwater.storage.memory import MemoryBatch, MemoryStore
 from headwater.storage.store import Batch, Store, StoreBusy
@@ -80,6 +81,9 @@ class FaultyStore:
 
     def compact(self) -> None:
         self.inner.compact()
+
+    def copy(self, name: str) -> Path:
+        return self.inner.copy(name)
 
     def size_bytes(self) -> int:
         return self.inner.size_bytes()

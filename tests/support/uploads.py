@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headwater.core.pending import Pending
-from headwater.dialects.durable.rules import ROOT
 from headwater.server.http1_request import Upload
 from headwater.wire.http import Request, Route
 from tests.support.durable import DurableServer, Poll, Reply
@@ -20,7 +19,7 @@ class IncrementalPost:
         given = {"stream_append": "incremental", **headers}
         request = Request(
             "POST",
-            f"{ROOT}/{name}",
+            server.path_of(name),
             "",
             {
                 header.replace("_", "-").encode(): value.encode("latin-1")
@@ -28,7 +27,7 @@ class IncrementalPost:
             },
         )
         request.body_reader = self._upload
-        route = server.dialect.begin(request)
+        route = server.choose(request)
         assert isinstance(route, Route) and route.streams_body
         answer = route.handle(request)
         if isinstance(answer, Pending):

@@ -16,6 +16,8 @@ from tests.support.clock import FakeClock
 from tests.support.durable import ORIGIN, DurableServer
 
 STREAM = "demo/s"
+NUMBERED = "json-record-coordinates-v1"
+"""What `Stream-Extensions` says on answers of JSON streams."""
 
 
 class UrsulaServer(DurableServer):
@@ -36,10 +38,17 @@ class UrsulaServer(DurableServer):
             header.replace("_", "-").encode(): value.encode("utf-8")
             for header, value in headers.items()
         }
-        request = Request(method, f"/{name}", query, given, body=body)
-        route = self.ursula.begin(request)
-        assert route is not None, f"nothing is served at /{name}"
+        request = Request(method, self.path_of(name), query, given, body=body)
+        route = self.choose(request)
         return route.handle(request) if isinstance(route, Route) else route
+
+    def path_of(self, name: str) -> str:
+        return f"/{name}"
+
+    def choose(self, request: Request) -> Route | Response:
+        route = self.ursula.begin(request)
+        assert route is not None, f"nothing is served at {request.path}"
+        return route
 
     def serves(self, path: str, method: str = "GET") -> bool:
         """Is this raw path one of a bucket?"""

@@ -23,6 +23,12 @@ EXIT_STORAGE_FAILED = 3
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
+def fail(code: int, message: str) -> int:
+    """Say why in one line; returns the exit code."""
+    sys.stderr.write(f"headwater: {message}\n")
+    return code
+
+
 class Command(NamedTuple):
     """Where a subcommand lives, and what `headwater --help` says of it."""
 
@@ -32,7 +38,14 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("headwater.cli.serve", "run the server"),
-    "up": Command("headwater.cli.serve", "run the whole system on this machine"),
+    "up": Command("headwater.cli.up", "run the whole system on this machine"),
+    "check": Command("headwater.cli.check", "verify a data folder"),
+    "recover": Command("headwater.cli.recover", "open a data folder whose log is damaged"),
+    "backup": Command("headwater.cli.backup", "copy the data of a running server"),
+    "restore": Command("headwater.cli.restore", "make a data folder from a backup"),
+    "token": Command("headwater.cli.token", "make, list and revoke access tokens"),
+    "pipeline": Command("headwater.cli.pipeline", "run, check and watch pipelines on Spark"),
+    "query": Command("headwater.cli.query", "ask streams and lake tables with SQL, on Spark"),
 }
 
 

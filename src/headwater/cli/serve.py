@@ -14,10 +14,11 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from headwater.cli.main import EXIT_FAILED, EXIT_STORAGE_FAILED, EXIT_USAGE
+from headwater.cli.main import EXIT_FAILED, EXIT_STORAGE_FAILED, EXIT_USAGE, fail
 from headwater.server.settings import ENTRIES, Settings, SettingsError, load_settings
 from headwater.version import VERSION
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from headwater.server.app import Server
 
 log = logging.getLogger("headwater.serve")
+
+Beside = Callable[[str], Coroutine[Any, Any, None]]
+"""Gets the server's URL."""
 
 FAILED_GRACE_S = 1.0
 """After a failed sync: time for the answers that say so to leave."""
@@ -57,13 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, beside: Beside | None = None) -> int:
+    """`beside` runs next to the server, from when it is ready until it ends."""
     given = vars(arguments)
     flags = {e.name: given[e.name] for e in ENTRIES if given[e.name] is not None}
     try:
         settings = load_settings(flags=flags, environment=os.environ, config=arguments.config)
     except SettingsError as error:
-        return _fail(EXIT_USAGE, str(error))
+        return fail(EXIT_USAGE, str(error))
     try:
         import uvloop
 
@@ -71,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         from headwater.server.listening import StartFailed
         from headwater.server.logs import configure_logs
     except ImportError as error:
-        return _fail(
+        return fail(
             EXIT_FAILED,
             f'the server is not installed: pip install "headwater[server]" (missing: {error.name})',
         )
@@ -82,23 +87,28 @@ def run(arguments: argparse.Namespace) -> int:
     calm_collector()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(Server(replace(settings, connections_max=allowed))))
+            server = Server(replace(settings, connections_max=allowed))
+            return runner.run(serve(server, beside))
     except StartFailed as error:
-        return _fail(EXIT_FAILED, str(error))
+        return fail(EXIT_FAILED, str(error))
 
 
-async def serve(server: Server) -> int:
+async def serve(server: Server, beside: Beside | None = None) -> int:
     """Run a server to its end. Returns the exit code."""
     await server.start()
     asked = asyncio.Event()
     _watch_signals(asked)
     print(_describe(server), flush=True)
+    companion = None if beside is None else asyncio.ensure_future(beside(server.url))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked, server.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         end.cancel()
     if not server.failed.is_set():
         log.info("shutting down: finishing requests and commits")
+    if companion is not None:
+        companion.cancel()
+        await asyncio.wait([companion])
     grace_s = FAILED_GRACE_S if server.failed.is_set() else None
     closed = await server.stop(grace_s)
     if server.failed.is_set():
@@ -127,14 +137,9 @@ def _describe(server: Server) -> str:
 
 def _exit_now(code: int, message: str) -> NoReturn:
     """End without tidying up: what must be on disk is, and nothing else may get there."""
-    _fail(code, message)
+    fail(code, message)
     sys.stdout.flush()
     os._exit(code)
-
-
-def _fail(code: int, message: str) -> int:
-    print(f"headwater: {message}", file=sys.stderr, flush=True)
-    return code
 
 
 def calm_collector() -> None:

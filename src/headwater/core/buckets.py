@@ -6,6 +6,7 @@ import msgspec
 
 from headwater.core.errors import TooManyRequests
 from headwater.core.retention import Retention
+from headwater.core.stream_config import StreamConfig
 from headwater.core.types import TimestampMs
 
 QUOTA_RETRY_S = 60
@@ -24,6 +25,18 @@ class BucketConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     bytes_max: int | None = None
     """Retained body bytes of all its streams."""
 
+    stream_defaults: StreamConfig | None = None
+    """Of new streams made through S2 that do not say."""
+    stream_cipher: str | None = None
+    create_on_append: bool = False
+    create_on_read: bool = False
+    """Whether a stream that S2 is asked for and is not there comes into being."""
+    location: str | None = None
+    creation_token: bytes | None = None
+    """Tells a repeated request to create this bucket from another one."""
+    deleted_at_ms: TimestampMs | None = None
+    """Since then its streams are being removed, and it takes no new ones."""
+
     @property
     def is_limited(self) -> bool:
         return self.streams_max is not None or self.bytes_max is not None
@@ -34,6 +47,12 @@ class Usage(msgspec.Struct):
 
     streams: int = 0
     bytes: int = 0
+    counted_to: str | None = None
+    """While it is being counted: the streams up to this name are in. None when all are."""
+
+    def has(self, name: str) -> bool:
+        """Is this stream in it, or would be if it were there?"""
+        return self.counted_to is None or name <= self.counted_to
 
 
 def check_room(bucket: str, config: BucketConfig, usage: Usage, *, streams: int, size: int) -> None:

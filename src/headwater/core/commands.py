@@ -7,12 +7,15 @@ fields are only ever added at the end, with a default. PROTOCOL §5, Ursula: cre
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from headwater.core.buckets import BucketConfig
 from headwater.core.producer import ProducerClaim
 from headwater.core.retention import Retention
 from headwater.core.stream import Snapshot
+from headwater.core.stream_config import StreamConfig
 from headwater.core.types import START, Position, SeqNum, StreamId, TimestampMs
 
 
@@ -28,6 +31,14 @@ class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return f"{self.bucket}/{self.name}"
 
 
+class ProvisionMode(StrEnum):
+    """What to do about a stream or bucket that is there already."""
+
+    CREATE = "create"  # refuse, unless it was made by this very request
+    ENSURE = "ensure"  # give it this configuration
+    KEEP = "keep"  # leave it as it is
+
+
 class ForkClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a new stream branches off."""
 
@@ -39,6 +50,24 @@ class ForkClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Messages (JSON) or bytes past `at`, inside one append. PROTOCOL §4.2."""
     at_byte: int | None = None
     """In place of `at`: a byte position, which must be the start of a message. Ursula: create."""
+
+
+class Sealed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is added to an encrypted stream, in place of a body: encrypted before it got here."""
+
+    seal_id: bytes
+    """Of the stream that it is encrypted for; no other takes it."""
+    bodies: list[bytes]
+    """Of each message."""
+    headers: list[list[tuple[bytes, bytes]]]
+    """Of each message: one seal for each record that it is going to be."""
+    refusal: str | None = None
+    """What was wrong with the body. Nothing is added then; other refusals come first."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies, which are as long as they were in clear."""
+        return sum(map(len, self.bodies))
 
 
 class Create(_Command, frozen=True, tag="create"):
@@ -59,6 +88,14 @@ class Create(_Command, frozen=True, tag="create"):
     """What the bucket gives a new stream that does not say."""
     fork_retypes: bool = False
     """A fork may have another content type than its source, if what it inherits allows it."""
+    cipher: str | None = None
+    """What the bucket has its new streams encrypted with; a fork has its source's first."""
+    seal_id: bytes | None = None
+    """Random, when there is a cipher: what the records will be sealed for."""
+    sealed: Sealed | None = None
+    """In place of a body."""
+    sealed_after: StreamId | None = None
+    """The source of a fork as it was when this was sealed; refused if it is another by now."""
 
 
 class Append(_Command, frozen=True, tag="append"):
@@ -77,6 +114,8 @@ class Append(_Command, frozen=True, tag="append"):
     another stream may have the name by then."""
     expect_message: int | None = None
     """The number the writer believes its first message will have; JSON streams only."""
+    sealed: Sealed | None = None
+    """In place of a body, for an encrypted stream."""
 
 
 class Delete(_Command, frozen=True, tag="delete"):
@@ -101,6 +140,8 @@ class Trim(_Command, frozen=True, tag="trim"):
     """Drop the records before a position, which is the start of a message."""
 
     to: Position = START
+    stream_id: StreamId | None = None
+    """Only of this stream, and not of a later one with the same name."""
 
 
 class SaveDocument(_Command, frozen=True, tag="document"):
@@ -121,13 +162,28 @@ class AppendRecords(_Command, frozen=True, tag="append-records"):
     producer: ProducerClaim | None = None
     expect_seq: SeqNum | None = None
     """The tail the writer believes in, by number alone."""
+    times: list[TimestampMs | None] | None = None
+    """What the writer says of each record; None for its arrival."""
+    commands: bool = False
+    """The rules of S2: a single header without a name makes a command of its record, no body is
+    cut into several records, and a stream may require `times`."""
+    fencing_token: str | None = None
+    """What the writer believes to be the stream's token; None does not ask."""
+    seal_id: bytes | None = None
+    """The records are encrypted, for the stream with this `seal_id` only; commands are not. In
+    place of its headers each has one seal for each record that its body is going to be."""
+    refusal: tuple[int, str] | None = None
+    """What was wrong with a record, found when it was to be sealed, and the index of that. Nothing
+    is added then; other refusals come first."""
 
     @property
     def size(self) -> int:
         """Bytes of bodies and headers."""
-        headers = self.headers or ()
-        pairs = (pair for record in headers for pair in record)
-        return sum(map(len, self.bodies)) + sum(len(name) + len(value) for name, value in pairs)
+        size = sum(map(len, self.bodies))
+        if self.headers is None:
+            return size
+        pairs = (pair for record in self.headers for pair in record)
+        return size + sum(len(name) + len(value) for name, value in pairs)
 
 
 class SetAttributes(_Command, frozen=True, tag="attributes"):
@@ -162,6 +218,54 @@ class DropBucket(_Command, frozen=True, tag="drop-bucket"):
     """Remove a bucket that has no streams."""
 
 
+class Provision(_Command, frozen=True, tag="provision"):
+    """Make a stream with a configuration, or deal with the one that is there. S2 API: streams."""
+
+    mode: ProvisionMode = ProvisionMode.CREATE
+    config: StreamConfig = StreamConfig()
+    """Every field is said."""
+    creation_token: bytes | None = None
+    cipher: str | None = None
+    seal_id: bytes | None = None
+    """Random, when there is a cipher: what the records will be sealed for."""
+
+
+class Reconfigure(_Command, frozen=True, tag="reconfigure"):
+    """Set the fields of a stream's configuration that `config` says."""
+
+    config: StreamConfig = StreamConfig()
+
+
+class ProvisionBucket(_Command, frozen=True, tag="provision-bucket"):
+    """Make a bucket with the fields that S2 knows, or deal with the one that is there."""
+
+    mode: ProvisionMode = ProvisionMode.CREATE
+    config: BucketConfig = BucketConfig()
+
+
+class ReconfigureBucket(_Command, frozen=True, tag="reconfigure-bucket"):
+    """Set fields of a bucket by their names, those left out stay. S2 API: basins."""
+
+    fields: dict[str, str | bool | None] = {}
+    """Of BucketConfig."""
+    stream_defaults: dict[str, str | int | bool | None] = {}
+    """Of its `stream_defaults`; None unsays a field."""
+
+
+class DeleteBucket(_Command, frozen=True, tag="delete-bucket"):
+    """Remove a bucket with all its streams, in the background; again has no effect."""
+
+
+class AppendSeries(_Command, frozen=True, tag="append-series"):
+    """Appends that follow one another, each judged by itself: the first that is refused is the
+    last that is looked at. How a session makes sure that nothing behind a failure takes effect.
+    S2 API: sessions."""
+
+    parts: list[AppendRecords] = []
+    stream_id: StreamId | None = None
+    """Only to this stream, and not to a later one with the same name."""
+
+
 Command = (
     Create
     | Append
@@ -177,6 +281,12 @@ Command = (
     | TrimToSnapshot
     | PutBucket
     | DropBucket
+    | Provision
+    | Reconfigure
+    | ProvisionBucket
+    | ReconfigureBucket
+    | DeleteBucket
+    | AppendSeries
 )
 
 _encoder = msgspec.msgpack.Encoder()

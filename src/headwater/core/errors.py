@@ -6,6 +6,7 @@ Dialects turn these into responses, one table each; nothing here knows a status 
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 from headwater.core.types import BatchSeq, Epoch, Position
 
@@ -23,8 +24,22 @@ class HeadwaterError(Exception):
     effect = Effect.NONE
 
 
+class RecordRange(NamedTuple):
+    """Which records, by their numbers, a JSON stream has."""
+
+    first: int
+    """The first that is retained."""
+    next: int
+    """The one to come."""
+
+
 class InvalidRequest(HeadwaterError):
     """The request contradicts itself or the rules of its fields."""
+
+    def __init__(self, message: str, *, records: RecordRange | None = None) -> None:
+        super().__init__(message)
+        self.records = records
+        """Those that there are, when the request named one that is not."""
 
 
 class InvalidOffset(HeadwaterError):
@@ -38,12 +53,14 @@ class InvalidOffset(HeadwaterError):
 class OffsetTrimmed(HeadwaterError):
     """The data at this position was dropped by retention."""
 
-    def __init__(self, first: Position) -> None:
+    def __init__(self, first: Position, *, records: RecordRange | None = None) -> None:
         super().__init__(
             "the data at this offset is no longer retained; "
             f"continue from Stream-Next-Offset. first_seq={first.seq}"
         )
         self.first = first
+        self.records = records
+        """Those that there are, when the request named one by its number."""
 
 
 class StreamNotFound(HeadwaterError):
@@ -76,6 +93,27 @@ class Conflict(HeadwaterError):
     """What is there, other than a stream's configuration, rules the request out."""
 
 
+class BucketNotFound(HeadwaterError):
+    """No such bucket, where an operation does not make one."""
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"no such bucket; create it first. bucket={bucket}")
+
+
+class BucketExists(HeadwaterError):
+    """The name is taken by a bucket that was not made by this very request."""
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"the bucket exists. bucket={bucket}")
+
+
+class BucketDeleting(HeadwaterError):
+    """The bucket was deleted, and its streams are being removed."""
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(f"the bucket is being deleted. bucket={bucket}")
+
+
 class StreamClosed(HeadwaterError):
     """The stream has ended; nothing can be appended."""
 
@@ -97,12 +135,52 @@ class PreconditionFailed(HeadwaterError):
         self.message_next = message_next
 
 
+class FencingTokenMismatch(HeadwaterError):
+    """Another writer has fenced the stream. S2 API: append."""
+
+    def __init__(self, actual: str) -> None:
+        super().__init__(f"the fencing token is not the stream's. actual={actual!r}")
+        self.actual = actual
+
+
+class KeyRequired(HeadwaterError):
+    """The stream is encrypted, and the request brought no key that could be one."""
+
+    def __init__(self, cipher: str, problem: str = "there is none") -> None:
+        super().__init__(
+            f"the stream is encrypted with {cipher}: send a key, 32 bytes in base64, "
+            f"as S2-Encryption-Key; {problem}"
+        )
+        self.cipher = cipher
+
+
+class DecryptionFailed(HeadwaterError):
+    """A record of an encrypted stream does not open with the key of the request."""
+
+    def __init__(self, cipher: str) -> None:
+        super().__init__(
+            f"a record does not open with the key in S2-Encryption-Key; send the one that it was "
+            f"appended with. cipher={cipher}"
+        )
+
+
+class CipherExhausted(HeadwaterError):
+    """The stream has as many records as its cipher is safe for."""
+
+    def __init__(self, cipher: str, records_max: int) -> None:
+        super().__init__(
+            f"a stream encrypted with {cipher} takes no more than {records_max} records; "
+            "go on in a new one"
+        )
+
+
 class InvalidRecord(HeadwaterError):
     """One record of an append breaks a rule, so none of them was added."""
 
     def __init__(self, index: int, problem: str) -> None:
         super().__init__(f"record {index} is refused, and so is the append: {problem}")
         self.index = index
+        self.problem = problem
 
 
 class ContentTypeMismatch(HeadwaterError):
@@ -137,6 +215,22 @@ class ProducerGap(HeadwaterError):
         super().__init__(f"producer sequence gap. expected={expected} received={received}")
         self.expected = expected
         self.received = received
+
+
+class Unauthenticated(HeadwaterError):
+    """Nobody knows who asks: no access token, or one that is not valid (any more)."""
+
+
+class PermissionDenied(HeadwaterError):
+    """The access token does not permit this. Dialects that hide what is forbidden answer as if
+    the stream, or else the bucket, were not there."""
+
+    def __init__(
+        self, message: str, *, bucket: str | None = None, stream: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.bucket = bucket
+        self.stream = stream
 
 
 class TooManyRequests(HeadwaterError):

@@ -34,6 +34,16 @@ class Glob:
         self.prefix = "/".join(literals)
         """What every name that matches begins with."""
 
+    def reach(self) -> list[tuple[str, bool]]:
+        """What could match: names, and (True) prefixes of names. Perhaps more than does."""
+        literals = self.prefix
+        wild = next((part for part in self._segments if isinstance(part, _Wild)), None)
+        if wild is None:
+            return [(literals, False)]
+        below = (f"{literals}/" if literals else "", True)
+        # `a/**` matches the stream `a` too.
+        return [(literals, False), below] if wild is _Wild.MANY and literals else [below]
+
     def matches(self, name: str) -> bool:
         parts, segments = name.split("/"), self._segments
         if parts[0] == RESERVED_SEGMENT:

@@ -7,10 +7,12 @@ sent with, so numbers, key order and duplicate keys survive.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
 
 from headwater.core.errors import InvalidRequest
+from headwater.core.limits import APPEND_RECORDS_MAX
 
 JSON_MEDIA_TYPE = "application/json"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
@@ -19,7 +21,9 @@ _WHITESPACE = b" \t\r\n"
 # Raw checks the whole grammar without building values or judging the size of numbers, but not
 # that strings are UTF-8: hence the decode of the whole body beside it.
 _ONE = msgspec.json.Decoder(msgspec.Raw)
-_MANY = msgspec.json.Decoder(list[msgspec.Raw])
+_MANY = msgspec.json.Decoder(
+    Annotated[list[msgspec.Raw], msgspec.Meta(max_length=APPEND_RECORDS_MAX)]
+)
 
 
 @lru_cache(maxsize=1024)
@@ -43,7 +47,10 @@ def check_value(text: bytes) -> bytes:
 
 
 def flatten(body: bytes) -> list[bytes]:
-    """Return the messages of `body`; an empty list for `[]`. Raises InvalidRequest."""
+    """Return the messages of `body`; an empty list for `[]`. Raises InvalidRequest.
+
+    There are at most APPEND_RECORDS_MAX of them.
+    """
     try:
         body.decode()
         if body[:1] in (b"{", b'"'):
@@ -53,6 +60,8 @@ def flatten(body: bytes) -> list[bytes]:
         if stripped[:1] == b"[":
             return [bytes(raw).strip(_WHITESPACE) for raw in _MANY.decode(stripped)]
         _ONE.decode(stripped)
+    except msgspec.ValidationError:  # anything may be in the array, so there is too much of it
+        raise InvalidRequest(f"an append has at most {APPEND_RECORDS_MAX} messages") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"the body is not valid JSON: {error}") from None
     return [stripped]

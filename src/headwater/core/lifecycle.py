@@ -5,15 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from headwater.core import attributes, jsonmode, producer
-from headwater.core.append import check_stream_seq
+from headwater.core.append import check_stream_seq, sealed_messages
 from headwater.core.commands import Create, ForkClaim
 from headwater.core.errors import (
     ContentTypeMismatch,
     ForkRefused,
+    KeyRequired,
     ProducerGap,
     StreamExists,
     StreamNotFound,
 )
+from headwater.core.marks import clip
 from headwater.core.stream import Extent, Origin, StreamState
 from headwater.core.types import BatchSeq, ByteOffset, Position, SeqNum, StreamId, TimestampMs
 
@@ -29,6 +31,8 @@ class Created(msgspec.Struct, frozen=True, gc=False):
     ttl_s: int | None
     expires_at_ms: TimestampMs | None
     producer: producer.ProducerMark | None = None
+    message_next: int | None = None
+    """On a JSON stream: the number that the next message will have."""
 
 
 class ForkPoint(msgspec.Struct, frozen=True):
@@ -113,7 +117,29 @@ def judge_source(source: StreamState | None, command: Create) -> StreamState:
         expected = jsonmode.media_type(source.content_type)
         if received != expected:
             raise ContentTypeMismatch(expected=expected, received=received)
+    _check_sealed_after(source, command)
     return source
+
+
+def _check_sealed_after(source: StreamState, command: Create) -> None:
+    """What was sealed for a fork was so by what its source said, which another may have replaced
+    since."""
+    after = command.sealed_after
+    unprepared = source.cipher is not None and command.seal_id is None
+    if unprepared or (after is not None and after != source.id):
+        raise StreamNotFound(source.name)
+
+
+def first_messages(state: StreamState, command: Create) -> list[bytes]:
+    """What a new stream begins with. Raises InvalidRequest and KeyRequired."""
+    if command.sealed is not None:
+        assert command.sealed.seal_id == state.seal_id
+        return sealed_messages(command.sealed)
+    if not command.body:
+        return []
+    if state.cipher is not None:
+        raise KeyRequired(state.cipher)
+    return jsonmode.flatten(command.body) if state.json else [command.body]
 
 
 def new_stream(command: Create, stream_id: StreamId) -> StreamState:
@@ -133,6 +159,8 @@ def new_stream(command: Create, stream_id: StreamId) -> StreamState:
         expires_at_ms=command.expires_at_ms,
         attributes=None if command.attributes == attributes.EMPTY else command.attributes,
         retention=command.retention or command.retention_default,
+        cipher=command.cipher,
+        seal_id=command.seal_id,
     )
 
 
@@ -160,6 +188,7 @@ def forked_stream(
         state.attributes = source.attributes
     if command.retention is None:
         state.retention = source.retention
+    _inherit_s2(state, source, point.end.seq)
     state.tail_seq, state.tail_byte = point.end
     state.tail_message = point.messages
     state.last_time_ms = source.last_time_ms
@@ -170,6 +199,19 @@ def forked_stream(
     at = point.end if claim.at_byte is not None else claim.at or source.tail
     state.origin = Origin(claim.bucket, claim.name, source.id, at, claim.sub_offset)
     return state
+
+
+def _inherit_s2(state: StreamState, source: StreamState, end: SeqNum) -> None:
+    """What only S2 can say about a stream, and when the inherited records were written."""
+    state.storage_class = source.storage_class
+    state.timestamping, state.uncapped = source.timestamping, source.uncapped
+    state.delete_on_empty_s = source.delete_on_empty_s
+    if source.cipher is not None:
+        # With a `seal_id` of its own: what it inherits stays sealed for the stream that wrote it.
+        state.cipher = source.cipher
+    if source.client_times_from is not None:
+        state.client_times_from = min(source.client_times_from, end)
+        state.written = clip(source.written, end)
 
 
 def _extents(source: StreamState, point: ForkPoint) -> tuple[Extent, ...]:

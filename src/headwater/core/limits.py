@@ -14,6 +14,16 @@ RECORD_HEADERS_BYTES_MAX = 64 * KIB - 8
 APPEND_RECORDS_MAX = 250_000
 """Records in one append. It is applied in one go, so this bounds how long the others wait."""
 
+AES_RECORDS_MAX = 2**32
+"""Of a stream encrypted with AES-256-GCM: its nonces are chance, and with more of them two might be
+the same. NIST SP 800-38D §8.3."""
+
+FENCING_TOKEN_BYTES_MAX = 36
+"""S2 API: names and limits."""
+
+RECORD_HEADERS_MAX = 2**16 - 1
+"""Pairs of one record: what its stored count can say."""
+
 BUCKET_NAME_BYTES_MAX = 64
 STREAM_NAME_BYTES_MAX = 512
 CONTENT_TYPE_BYTES_MAX = 256

@@ -20,12 +20,13 @@ class Pending(Generic[T]):
     attached, and must be attached before `deliver`.
     """
 
-    __slots__ = ("_cancel", "_done", "_failed", "_outcome", "_sink", "_steps")
+    __slots__ = ("_cancel", "_done", "_failed", "_hurry", "_outcome", "_sink", "_steps")
 
     def __init__(self) -> None:
         self._steps: list[tuple[bool, Callable[[Any], Any]]] = []
         self._sink: Callable[[Any], None] | None = None
         self._cancel: Callable[[], None] | None = None
+        self._hurry: Callable[[], None] | None = None
         self._outcome: Any = None
         self._failed = False
         self._done = False
@@ -47,6 +48,10 @@ class Pending(Generic[T]):
     def on_cancel(self, cancel: Callable[[], None]) -> None:
         """Call `cancel` when the consumer goes away before the value is there."""
         self._cancel = cancel
+
+    def on_hurry(self, hurry: Callable[[], None]) -> None:
+        """Call `hurry` when the consumer had better get the value it can have now."""
+        self._hurry = hurry
 
     def resolve(self, value: T) -> None:
         if not self._done:
@@ -73,6 +78,11 @@ class Pending(Generic[T]):
         if self._cancel is not None and not self._done:
             self._cancel()
 
+    def hurry(self) -> None:
+        """Wait no longer for what may never come. Without `on_hurry` it changes nothing."""
+        if self._hurry is not None and not self._done:
+            self._hurry()
+
     def _settle(self) -> None:
         sink = self._sink
         if sink is None:
@@ -80,7 +90,7 @@ class Pending(Generic[T]):
         self._sink = None
         outcome, failed = self._outcome, self._failed
         # What is delivered is not ours to keep: a cycle elsewhere would hold on to whole bodies.
-        self._outcome = self._cancel = None
+        self._outcome = self._cancel = self._hurry = None
         for catches, step in self._steps:
             if catches is not failed:
                 continue

@@ -6,12 +6,20 @@ only what a snapshot stands for can be dropped by hand.
 
 from __future__ import annotations
 
+from blake3 import blake3
+
 from headwater.core.errors import Conflict, OffsetTrimmed
 from headwater.core.stream import Snapshot, StreamState
 from headwater.core.types import Position
 
 NO_SNAPSHOT = "none"
 """In `Stream-Snapshot-Match`: there must not be one yet."""
+
+
+def begin_digest(content_type: str) -> blake3:
+    """The digest of a snapshot: BLAKE3 of the type's length (u64, little-endian), the type, and
+    the bytes, with which it is to be updated."""
+    return blake3(len(content_type).to_bytes(8, "little") + content_type.encode("latin-1"))
 
 
 def judge_snapshot(state: StreamState, offered: Snapshot, match: str | None) -> bool:

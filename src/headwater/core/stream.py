@@ -8,8 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from headwater.core import limits
+from headwater.core.marks import Mark, add_mark
 from headwater.core.producer import ProducerClaim, ProducerMark
 from headwater.core.retention import Retention
+from headwater.core.stream_config import CLIENT_PREFER
 from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
 
 
@@ -52,6 +54,12 @@ class WriterChanges(msgspec.Struct, array_like=True, gc=False):
     stream_seq: str | None = None
     closed: bool = False
     closed_by: ProducerClaim | None = None
+    fencing_token: str | None = None
+    trim: Mark | None = None
+    """The last that was asked for."""
+    written: Mark | None = None
+    """The records before its number, this run's included, were written by its time. Only where
+    the times of the records do not tell."""
 
     def add(self, later: WriterChanges) -> None:
         """Take over the changes of the run that follows."""
@@ -62,6 +70,10 @@ class WriterChanges(msgspec.Struct, array_like=True, gc=False):
             self.stream_seq = later.stream_seq
         if later.closed:
             self.closed, self.closed_by = True, later.closed_by
+        if later.fencing_token is not None:
+            self.fencing_token = later.fencing_token
+        self.trim = later.trim or self.trim
+        self.written = later.written or self.written
 
 
 class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -109,6 +121,24 @@ class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """First record and bytes of the packed chunks at the end that are not yet full."""
     snapshot: Snapshot | None = None
 
+    fencing_token: str = ""
+    trims: list[Mark] = msgspec.field(default_factory=list)
+    """Asked for by command records, and not carried out yet."""
+    client_times_from: SeqNum | None = None
+    """From this record on, times are what the writers made them; see `written`."""
+    written: list[Mark] = msgspec.field(default_factory=list)
+    """When the records from there on were written."""
+
+    storage_class: str | None = None
+    timestamping: str = CLIENT_PREFER
+    uncapped: bool = False
+    delete_on_empty_s: int = 0
+    creation_token: bytes | None = None
+    """Tells a repeated request to create this stream from another one."""
+    cipher: str | None = None
+    seal_id: bytes | None = None
+    """Of an encrypted stream: what its records are sealed for."""
+
     @property
     def key(self) -> str:
         return f"{self.bucket}/{self.name}"
@@ -135,6 +165,18 @@ class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         deadline = self.deadline_ms
         return deadline is not None and deadline <= at_ms
 
+    @property
+    def written_at_ms(self) -> TimestampMs:
+        """When a record was last written, or the stream made."""
+        last_ms = self.written[-1][1] if self.written else self.last_time_ms
+        return max(last_ms, self.created_at_ms)
+
+    def is_abandoned(self, at_ms: TimestampMs) -> bool:
+        """Empty, not written to for as long as it may be, and to be deleted for that."""
+        idle_ms = self.delete_on_empty_s * 1000
+        empty = self.first_seq == self.tail_seq
+        return bool(idle_ms) and empty and self.written_at_ms + idle_ms <= at_ms
+
     def touch(self, at_ms: TimestampMs) -> None:
         """Restart a sliding TTL."""
         if at_ms > self.touched_at_ms:
@@ -158,6 +200,25 @@ class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         if changes.closed:
             self.closed = True
             self.closed_by = changes.closed_by
+        if changes.fencing_token is not None:
+            self.fencing_token = changes.fencing_token
+        if changes.trim is not None:
+            add_mark(self.trims, changes.trim)
+
+    def forget_before(self, first: Position) -> None:
+        """The records before a position are no longer retained."""
+        self.first_seq, self.first_byte = first
+        self.trims = [trim for trim in self.trims if trim[0] > first.seq]
+        # The last mark stays: it tells when the stream was last written to.
+        last = self.written[-1:]
+        self.written = [mark for mark in self.written[:-1] if mark[0] > first.seq] + last
+
+    def note_written(self, first: SeqNum, mark: Mark) -> None:
+        """The records from `first` on have times of their own, and were written by `mark`."""
+        if self.client_times_from is None:
+            self.client_times_from = first
+        add_mark(self.written, mark)
+        self.touch(mark[1])
 
 
 _encoder = msgspec.msgpack.Encoder()

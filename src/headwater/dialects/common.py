@@ -61,6 +61,8 @@ EXPOSE_HEADERS = b"access-control-expose-headers"
 ANY_ORIGIN: Header = (ALLOW_ORIGIN, b"*")
 JSON_TYPE: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")
+CHALLENGE: Header = (b"www-authenticate", b"Bearer")
+"""On every 401. RFC 6750 §3."""
 
 SECURITY_HEADERS = HeaderBlock(
     (

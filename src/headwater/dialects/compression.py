@@ -76,6 +76,7 @@ class Compressor:
             done: Pending[Response] = Pending()
             answer.deliver(lambda outcome: self._settle(encoding, outcome, done))
             done.on_cancel(answer.cancel)
+            done.on_hurry(answer.hurry)
             return done
         if not _is_worth(encoding, answer):
             answer.headers = _varying(answer.headers)

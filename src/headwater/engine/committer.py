@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from headwater.core.commands import Append, AppendRecords, Command, Create
+from headwater.core.append import Appended
+from headwater.core.commands import Append, AppendRecords, AppendSeries, Command, Create
 from headwater.core.errors import HeadwaterError, Overloaded, StorageFailed
 from headwater.core.limits import MIB
 from headwater.core.pending import Pending
@@ -29,6 +30,8 @@ log = logging.getLogger("headwater.commit")
 
 COMMIT_COMMANDS_MAX = 1024
 COMMIT_BYTES_MAX = 4 * MIB
+COMMIT_MESSAGES_MAX = 50_000
+"""JSON messages, of which a few bytes can be one. The append that passes it is the last."""
 COMMAND_BYTES = 256
 """What a command in the queue costs besides its body."""
 RECORD_BYTES = 64
@@ -136,9 +139,12 @@ class Committer:
             return answer
         size = COMMAND_BYTES
         if isinstance(command, (Append, Create)):
-            size += len(command.body)
+            size += len(command.body) if command.sealed is None else command.sealed.size
         elif isinstance(command, AppendRecords):
             size += command.size + RECORD_BYTES * len(command.bodies)
+        elif isinstance(command, AppendSeries):
+            for part in command.parts:
+                size += part.size + RECORD_BYTES * len(part.bodies)
         if self._closing is not None or self._queue_bytes + size > self._queue_bytes_max:
             answer.fail(Overloaded("the server cannot take more writes just now; retry shortly"))
             return answer
@@ -187,7 +193,7 @@ class Committer:
         self._started_s = self._clock.monotonic_s()
         outcomes: list[tuple[Pending[Any], Any]] = []
         self._running = outcomes
-        room = COMMIT_BYTES_MAX
+        room, messages = COMMIT_BYTES_MAX, 0
         commands = self._queue
         apply = self._shard.apply
         while commands and len(outcomes) < COMMIT_COMMANDS_MAX and room > 0:
@@ -195,6 +201,8 @@ class Committer:
             room -= size
             try:
                 outcome: Any = apply(command)
+                if isinstance(outcome, Appended) and outcome.message_start is not None:
+                    messages += (outcome.message_next or 0) - outcome.message_start
             except HeadwaterError as error:
                 # Its frames lead back to this commit, bodies included, and would live until the
                 # collector runs.
@@ -205,6 +213,8 @@ class Committer:
                 log.exception("a command failed unexpectedly")
                 outcome = error
             outcomes.append((answer, outcome))
+            if messages >= COMMIT_MESSAGES_MAX:
+                break
         self.figures.bytes += COMMIT_BYTES_MAX - room - COMMAND_BYTES * len(outcomes)
         self._queue_bytes -= COMMIT_BYTES_MAX - room
         self._write()

@@ -11,37 +11,49 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headwater.core.append import Appended
+from headwater.core.append import Appended, SeriesAppended
 from headwater.core.buckets import BucketConfig
 from headwater.core.commands import (
     Append,
     AppendRecords,
+    AppendSeries,
     Command,
     Create,
     Delete,
+    DeleteBucket,
     DropBucket,
     Expire,
+    Provision,
+    ProvisionBucket,
+    ProvisionMode,
     PutBucket,
+    Reconfigure,
+    ReconfigureBucket,
     Retain,
     SaveDocument,
     SetAttributes,
     Touch,
     TrimToSnapshot,
 )
-from headwater.core.errors import DiskFull, StorageFailed, StreamGone, StreamNotFound
+from headwater.core.errors import DiskFull, KeyRequired, StorageFailed, StreamGone, StreamNotFound
 from headwater.core.lifecycle import Created
 from headwater.core.limits import MIB, TTL_TOUCH_FRACTION
 from headwater.core.pending import Pending
+from headwater.core.provisioning import BucketProvisioned, Provisioned
+from headwater.core.stream_config import StreamConfig
 from headwater.core.types import Position, TimestampMs
 from headwater.engine import reader, seek
+from headwater.engine.basins import BucketRemover
 from headwater.engine.clock import Clock
 from headwater.engine.committer import Committer
+from headwater.engine.opening import Opener
 from headwater.engine.packer import Packer
 from headwater.engine.reader import Slice
 from headwater.engine.retention import Retainer
+from headwater.engine.sealing import seal_append, seal_create, seal_series
 from headwater.engine.shard import Shard
 from headwater.engine.snapshots import remove_leftovers
-from headwater.engine.steps import drive
+from headwater.engine.steps import run
 from headwater.engine.streams import Stream
 from headwater.engine.sweeper import Sweeper
 from headwater.engine.wakes import Wakes
@@ -55,7 +67,6 @@ T = TypeVar("T")
 Follower = Callable[[Stream, dict[Any, Any]], None]
 Observer = Callable[[list[Stream]], None]
 
-STORE_FORMAT = b"1"
 STORE_TAG_BYTES = 4
 
 
@@ -80,10 +91,12 @@ class Engine:
         self.store_tag = _open_format(store, clock)
         remove_leftovers(store)
         self.shard = Shard(store, hot_streams_max=hot_streams_max)
+        self.tally = self.shard.tally
         self.packer = Packer(self.shard)
         self.observers: list[Observer] = []
         self.followers = 0
         self._touching: set[str] = set()
+        self._count_step: asyncio.Handle | None = None
         self._looks: list[Callable[[], None]] = []
         self._wakes = Wakes(loop)
         self.committer = Committer(
@@ -103,12 +116,14 @@ class Engine:
             deadline_of=self.deadline_of,
             expire=self.submit,
             retainer=self.retainer,
+            remover=BucketRemover(self.shard, self.submit),
             free_bytes=free_bytes,
             disk_reserve_bytes=disk_reserve_bytes,
         )
 
     def start(self) -> None:
         self.sweeper.start()
+        self._count_buckets()
 
     @property
     def ready(self) -> bool:
@@ -116,21 +131,73 @@ class Engine:
 
     # -- writes
 
-    def create(self, command: Create) -> Pending[Created]:
-        """Durable when it resolves. Raises nothing; errors come through the Pending."""
+    def create(self, command: Create, key: bytes | None = None) -> Pending[Created]:
+        """Durable when it resolves. Raises nothing; errors come through the Pending.
+
+        `key`, here and below, is what the request says to encrypt or decrypt with, as it came.
+        """
         if self.sweeper.disk_low:
             return _failed(DiskFull())
         self._keep_alive(command.bucket, command.name, command.at_ms)
+        source = None
         if command.fork is not None:
-            self._keep_alive(command.fork.bucket, command.fork.name, command.at_ms)
+            source = self._keep_alive(command.fork.bucket, command.fork.name, command.at_ms)
+        bucket = self.bucket(command.bucket)
+        cipher = None if bucket is None else bucket.stream_cipher
+        state, chance = None if source is None else source.state, self.clock.random_bytes
+        return self._submit_sealed(lambda: seal_create(command, state, cipher, key, chance))
+
+    def provision(self, command: Provision) -> Pending[Provisioned]:
+        """Durable when it resolves. What is submitted after it finds the stream."""
+        if self.sweeper.disk_low:
+            return _failed(DiskFull())
+        self._keep_alive(command.bucket, command.name, command.at_ms)
         return self.committer.submit(command)
 
-    def append(self, command: Append | AppendRecords) -> Pending[Appended]:
+    def append(
+        self, command: Append | AppendRecords, key: bytes | None = None
+    ) -> Pending[Appended]:
         """Durable when it resolves."""
         if self.sweeper.disk_low:
             return _failed(DiskFull())
-        self._keep_alive(command.bucket, command.name, command.at_ms)
+        stream = self._keep_alive(command.bucket, command.name, command.at_ms)
+        if stream is not None and stream.state.cipher is not None:
+            state, chance = stream.state, self.clock.random_bytes
+            return self._submit_sealed(lambda: seal_append(state, command, key, chance))
+        if stream is None and key is not None:
+            return self._append_unseen(command, key)
         return self.committer.submit(command)
+
+    def _append_unseen(self, command: Append | AppendRecords, key: bytes) -> Pending[Appended]:
+        """There is no such stream; but one that waits to be made may turn out to be encrypted."""
+        answer: Pending[Appended] = Pending()
+
+        def settled(outcome: Appended | Exception) -> None:
+            if isinstance(outcome, KeyRequired):
+                self.append(command, key).deliver(lambda sealed: _complete(answer, sealed))
+            else:
+                _complete(answer, outcome)
+
+        self.committer.submit(command).deliver(settled)
+        return answer
+
+    def append_series(
+        self, command: AppendSeries, key: bytes | None = None
+    ) -> Pending[SeriesAppended]:
+        """Durable when it resolves, and so is what its refusal rests on."""
+        if self.sweeper.disk_low:
+            return _failed(DiskFull())
+        stream = self._keep_alive(command.bucket, command.name, command.at_ms)
+        if stream is not None and stream.state.cipher is not None:
+            state, chance = stream.state, self.clock.random_bytes
+            return self._submit_sealed(lambda: seal_series(state, command, key, chance))
+        return self.committer.submit(command)
+
+    def _submit_sealed(self, seal: Callable[[], Command]) -> Pending[Any]:
+        try:
+            return self.committer.submit(seal())
+        except KeyRequired as error:
+            return _failed(error)
 
     def delete(self, command: Delete) -> Pending[None]:
         """Durable when it resolves; the name is free then."""
@@ -140,6 +207,11 @@ class Engine:
     def change(self, command: Retain | SetAttributes | TrimToSnapshot) -> Pending[None]:
         """What is set about a stream. Durable when it resolves; records that pass a new
         retention go soon after."""
+        self._keep_alive(command.bucket, command.name, command.at_ms)
+        return self.committer.submit(command)
+
+    def reconfigure(self, command: Reconfigure) -> Pending[StreamConfig]:
+        """Change a stream's configuration: all of it, as it is then."""
         self._keep_alive(command.bucket, command.name, command.at_ms)
         return self.committer.submit(command)
 
@@ -161,6 +233,22 @@ class Engine:
         """Make a bucket, or change it if `config` is given: True when it is new."""
         return self.submit(PutBucket(bucket, "", self.clock.now_ms(), config))
 
+    def provision_bucket(
+        self, bucket: str, mode: ProvisionMode, config: BucketConfig
+    ) -> Pending[BucketProvisioned]:
+        """Make a bucket with this configuration, or deal with the one that is there."""
+        if self.sweeper.disk_low:
+            return _failed(DiskFull())
+        return self.submit(ProvisionBucket(bucket, "", self.clock.now_ms(), mode, config))
+
+    def reconfigure_bucket(self, command: ReconfigureBucket) -> Pending[BucketConfig]:
+        """Change a bucket; fails with BucketNotFound and BucketDeleting."""
+        return self.submit(command)
+
+    def delete_bucket(self, bucket: str) -> Pending[None]:
+        """Remove a bucket with its streams, which go after it resolves; BucketNotFound."""
+        return self.submit(DeleteBucket(bucket, "", self.clock.now_ms()))
+
     def drop_bucket(self, bucket: str) -> Pending[None]:
         """Remove an empty bucket; fails with NotFound and Conflict."""
         return self.submit(DropBucket(bucket, "", self.clock.now_ms()))
@@ -175,11 +263,12 @@ class Engine:
             return deadline
         return TimestampMs(max(deadline, stream.accessed_at_ms + state.ttl_s * 1000))
 
-    def _keep_alive(self, bucket: str, name: str, at_ms: TimestampMs) -> None:
+    def _keep_alive(self, bucket: str, name: str, at_ms: TimestampMs) -> Stream | None:
         """Before a write is judged: put on disk the reads that keep its stream alive."""
         stream = self.shard.find(bucket, name)
         if stream is not None and stream.state.ttl_s is not None:
             self._is_alive(stream, at_ms)
+        return stream
 
     def _is_alive(self, stream: Stream, now: TimestampMs) -> bool:
         """Not expired. What core does not know yet is submitted first."""
@@ -235,6 +324,7 @@ class Engine:
                 return
             if isinstance(outcome, Pending):
                 answer.on_cancel(outcome.cancel)
+                answer.on_hurry(outcome.hurry)
                 outcome.deliver(lambda value: _complete(answer, value))
             else:
                 answer.resolve(outcome)
@@ -306,19 +396,23 @@ class Engine:
         number = seek.message_number(self.shard, stream, start.seq)
         return seek.find_message(self.shard, stream, number + messages).byte - start.byte
 
-    def read(self, stream: Stream, start: Position, size_max: int) -> Slice | Pending[Slice]:
-        """Read from a resolved position, giving way to others between steps when it is long."""
-        steps = reader.read(self.shard, stream, start, size_max)
-        try:
-            next(steps)
-        except StopIteration as stop:
-            found: Slice = stop.value
-            return found
-        return drive(self.loop, steps)
+    def opener(self, stream: Stream, key: bytes | None) -> Opener | None:
+        """What a reader needs beside an encrypted stream; None for a plain one, which ignores
+        keys. Raises KeyRequired."""
+        return None if stream.state.cipher is None else Opener(self.shard, stream, key)
 
-    def read_now(self, stream: Stream, start: Position, size_max: int) -> Slice:
+    def read(
+        self, stream: Stream, start: Position, size_max: int, opener: Opener | None = None
+    ) -> Slice | Pending[Slice]:
+        """Read from a resolved position, giving way to others between steps when it is long."""
+        steps = reader.read(self.shard, stream, start, size_max, opener)
+        return run(self.loop, steps)
+
+    def read_now(
+        self, stream: Stream, start: Position, size_max: int, opener: Opener | None = None
+    ) -> Slice:
         """Read in one go: for small slices at the tail."""
-        return reader.read_now(self.shard, stream, start, size_max)
+        return reader.read_now(self.shard, stream, start, size_max, opener)
 
     # -- live
 
@@ -346,10 +440,19 @@ class Engine:
                 consider(stream)
             if stream.state.retention is not None:
                 self.retainer.note(stream)
+        self._count_buckets()
         if self._looks:
             looks, self._looks = self._looks, []
             for attempt in looks:
                 attempt()
+
+    def _count_buckets(self) -> None:
+        """Count on what buckets with a quota hold, a step a turn, between commits."""
+        buckets = self.shard.buckets
+        if buckets.counting and not self.committer.committing and buckets.count_some():
+            if self._count_step is not None:
+                self._count_step.cancel()
+            self._count_step = self.loop.call_soon(self._count_buckets)
 
     def _settled(self, changed: list[Stream]) -> None:
         for stream in changed:
@@ -406,13 +509,13 @@ def _open_format(store: Store, clock: Clock) -> str:
     found = store.get(keys.FORMAT)
     if found is None:
         batch = store.batch()
-        batch.put(keys.FORMAT, STORE_FORMAT)
+        batch.put(keys.FORMAT, keys.STORE_FORMAT)
         batch.put(keys.STORE_TAG, clock.random_bytes(STORE_TAG_BYTES))
         store.write(batch)
         store.sync()
-    elif found != STORE_FORMAT:
+    elif found != keys.STORE_FORMAT:
         raise RuntimeError(
             f"the data folder has format {found.decode()!r}, this version reads "
-            f"{STORE_FORMAT.decode()!r}; use the version of headwater that wrote it"
+            f"{keys.STORE_FORMAT.decode()!r}; use the version of headwater that wrote it"
         )
     return (store.get(keys.STORE_TAG) or b"").hex()

@@ -63,7 +63,7 @@ class _Walk:
         flags = self._flags[index]
         if not first and flags & APPEND_START:
             raise InvalidRequest("Stream-Fork-Sub-Offset passes the end of its append")
-        length = self._run.lengths[index]
+        length = 0 if flags & COMMAND else self._run.lengths[index]
         if self._extent.cut is not None and self._seq == self._extent.end - 1:
             length, flags = self._extent.cut, flags & ~CONTINUES
         self._seq = SeqNum(self._seq + 1)

@@ -1,4 +1,4 @@
-"""Lists of streams: all buckets or one, by prefix or pattern, page by page.
+"""Lists of streams and buckets, page by page: streams of all buckets or one, by prefix or pattern.
 
 The names are those of one moment at which everything was durable. What is told of each stream is
 of the moment it is looked at. Cold streams are looked at without taking a place in memory.
@@ -7,11 +7,15 @@ of the moment it is looked at. Cold streams are looked at without taking a place
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from heapq import merge
 from typing import NamedTuple
 
+from headwater.core.buckets import BucketConfig, decode_bucket, encode_bucket
 from headwater.core.globs import Glob
+from headwater.core.names import DURABLE_STREAMS_BUCKET
 from headwater.core.pending import Pending
 from headwater.core.types import StreamId, TimestampMs
+from headwater.engine.buckets import COLLECTION
 from headwater.engine.engine import Engine
 from headwater.engine.steps import begin, drive, follow
 from headwater.engine.streams import Stream
@@ -26,6 +30,13 @@ Name = tuple[str, str]
 """Bucket and stream."""
 
 
+class BucketPage(NamedTuple):
+    """Some buckets, and whether there are more."""
+
+    buckets: list[tuple[str, BucketConfig]]
+    has_more: bool
+
+
 class Selection(NamedTuple):
     """Which streams, in the order of bucket and name, compared bytewise."""
 
@@ -34,9 +45,13 @@ class Selection(NamedTuple):
     glob: Glob | None = None
     after: Name | None = None
     limit: int = 1000
+    sees: Callable[[str, str], bool] | None = None
+    """Which streams, by bucket and name, whoever asks may know of; None is all."""
 
-    def admits(self, name: str) -> bool:
+    def admits(self, bucket: str, name: str) -> bool:
         if not name.startswith(self.prefix):
+            return False
+        if self.sees is not None and not self.sees(bucket, name):
             return False
         return self.glob is None or self.glob.matches(name)
 
@@ -79,7 +94,7 @@ def _select(
         if count % NAMES_PER_STEP == 0:
             yield
         found = keys.split_name(key)
-        if not selection.admits(found[1]):
+        if not selection.admits(*found):
             continue
         stream = _look(engine, StreamId(keys.unpack_id(value)), now_ms)
         if stream is None:
@@ -100,3 +115,38 @@ def _look(engine: Engine, stream_id: StreamId, now_ms: TimestampMs) -> Stream | 
         return None
     deadline = engine.deadline_of(stream)
     return None if deadline is not None and deadline <= now_ms else stream
+
+
+def list_buckets(
+    engine: Engine,
+    *,
+    prefix: str,
+    after: str,
+    limit: int,
+    admits: Callable[[str], bool],
+) -> BucketPage | Pending[BucketPage]:
+    """Buckets in the order of their names, those that are being deleted included."""
+
+    def scan() -> Iterator[Entry]:
+        first = keys.document(COLLECTION, prefix)
+        start, end = max(first, keys.document(COLLECTION, after) + b"\0"), first + b"\xff"
+        entries = begin(engine.store.scan(start, max(start, end)))
+        always = keys.document(COLLECTION, DURABLE_STREAMS_BUCKET)
+        if not start <= always < end or engine.store.get(always) is not None:
+            return entries
+        return merge(entries, [(always, encode_bucket(BucketConfig()))])
+
+    def pick(entries: Iterator[Entry]) -> Generator[None, None, BucketPage]:
+        found: list[tuple[str, BucketConfig]] = []
+        for count, (key, value) in enumerate(entries, 1):
+            if count % NAMES_PER_STEP == 0:
+                yield
+            name = keys.split_document(key)[1]
+            if not admits(name):
+                continue
+            if len(found) == limit:
+                return BucketPage(found, True)
+            found.append((name, decode_bucket(value)))
+        return BucketPage(found, False)
+
+    return follow(engine.at_rest(scan), lambda entries: drive(engine.loop, pick(entries)))

@@ -14,15 +14,16 @@ from headwater.core.limits import KIB
 from headwater.core.records import COMMAND, CONTINUES
 from headwater.core.stream import Extent
 from headwater.core.types import START, ByteOffset, Position, SeqNum
+from headwater.engine.opening import Opener
 from headwater.engine.search import extent_of
 from headwater.engine.shard import Shard
 from headwater.engine.streams import Stream
-from headwater.storage.runs import JSON, Run
-
-Buffer = bytes | bytearray | memoryview
+from headwater.storage.runs import JSON, Buffer, Run
 
 STEP_BYTES = 256 * KIB
 """Read at most about this much between two turns of the loop: cold data must not freeze it."""
+STEP_OPENED = 2048
+"""Of an encrypted stream about so many records at most: to open one takes some microseconds."""
 
 
 class Slice:
@@ -69,7 +70,11 @@ def resolve(stream: Stream, position: Position | None) -> Position:
 
 
 def read(
-    shard: Shard, stream: Stream, start: Position, size_max: int
+    shard: Shard,
+    stream: Stream,
+    start: Position,
+    size_max: int,
+    opener: Opener | None = None,
 ) -> Generator[None, None, Slice]:
     """Read from `start`, already resolved, up to `size_max` body bytes but at least one message.
 
@@ -78,7 +83,7 @@ def read(
     """
     tail, closed = stream.tail, stream.tail_closed
     found = Slice(start, json=stream.state.json)
-    stepped = 0
+    stepped, stepped_seq = 0, start.seq
     while found.end.seq < tail.seq:
         if found.end.seq < stream.state.first_seq:  # trimmed since the last step
             if not found.size:
@@ -86,14 +91,17 @@ def read(
             break
         extent = extent_of(stream.state, found.end.seq)
         run = shard.read_run(extent.owner, found.end.seq)
+        if opener is not None:
+            run = opener.open(extent.owner, run)
         if found.end is start:
             _check_boundary(run, start, stream)
         if not _take(found, run, extent, tail.seq, size_max):
             break
         if found.size >= size_max:
             break
-        if found.size - stepped >= STEP_BYTES:
-            stepped = found.size
+        long = opener is not None and found.end.seq - stepped_seq >= STEP_OPENED
+        if long or found.size - stepped >= STEP_BYTES:
+            stepped, stepped_seq = found.size, found.end.seq
             yield
             if stream.gone:
                 # Its records may be removed already: not there any more, which is no corruption.
@@ -103,9 +111,15 @@ def read(
     return found
 
 
-def read_now(shard: Shard, stream: Stream, start: Position, size_max: int) -> Slice:
+def read_now(
+    shard: Shard,
+    stream: Stream,
+    start: Position,
+    size_max: int,
+    opener: Opener | None = None,
+) -> Slice:
     """Read in one go: for small slices at the tail."""
-    steps = read(shard, stream, start, size_max)
+    steps = read(shard, stream, start, size_max, opener)
     while True:
         try:
             next(steps)
@@ -154,8 +168,8 @@ def _take_by_record(
     found: Slice, run: Run, extent: Extent, begin: int, stop: int, size_max: int
 ) -> bool:
     """The slow way: messages in parts, command records, a record cut by a fork."""
-    bodies, flags = run.record_bodies(), run.flags
-    message: list[Buffer] = []
+    bodies, lengths, flags = run.record_bodies(), run.lengths, run.flags
+    message: list[int] = []
     size = 0
     for index in range(begin, stop):
         if not message and found.size >= size_max:
@@ -164,17 +178,16 @@ def _take_by_record(
             if not message:
                 _advance(found, SeqNum(run.first + index + 1), 0)
             continue
-        body = bodies[index]
-        is_cut = extent.cut is not None and run.first + index == extent.end - 1
-        if is_cut:
-            body = body[: extent.cut]
-        message.append(body)
-        size += len(body)
-        if flags[index] & CONTINUES and not is_cut:
+        cut = extent.cut if run.first + index == extent.end - 1 else None
+        message.append(index)
+        size += lengths[index] if cut is None else cut
+        if flags[index] & CONTINUES and cut is None:
             continue
         if found.size and found.size + size > size_max:
             return False
-        found.buffers += message
+        found.buffers += [bodies[part] for part in message]
+        if cut is not None:
+            found.buffers[-1] = found.buffers[-1][:cut]
         if run.bits & JSON:
             found.buffers.append(b",")
         _advance(found, SeqNum(run.first + index + 1), size)

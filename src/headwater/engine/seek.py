@@ -6,7 +6,7 @@ durable tail.
 
 from __future__ import annotations
 
-from headwater.core.errors import InvalidRequest, OffsetTrimmed
+from headwater.core.errors import InvalidRequest, OffsetTrimmed, RecordRange
 from headwater.core.types import Position, SeqNum, TimestampMs
 from headwater.engine import search
 from headwater.engine.shard import Shard
@@ -44,6 +44,15 @@ def message_start(shard: Shard, stream: Stream, seq: SeqNum) -> Position:
     return stream.tail
 
 
+def message_of(shard: Shard, stream: Stream, seq: SeqNum) -> Position:
+    """The start of the message that record `seq`, retained or the tail, belongs to."""
+    if seq >= stream.tail.seq:
+        return stream.tail
+    while search.continues_before(shard, stream.state, seq):
+        seq = SeqNum(seq - 1)
+    return search.run_of(shard, stream.state, seq).position(seq)
+
+
 def time_of(shard: Shard, stream: Stream, seq: SeqNum) -> TimestampMs:
     """When a record was written."""
     run = search.run_of(shard, stream.state, seq)
@@ -63,13 +72,13 @@ def find_record(shard: Shard, stream: Stream, start: AtRecord) -> Position:
         raise InvalidRequest("records are numbered on JSON streams only")
     if start.from_tail:
         return from_tail(shard, stream, start.number)
-    following = message_count(stream)
-    if start.number > following:
-        raise InvalidRequest(f"record is past the next one. next={following}")
-    if start.number == following:
+    there = RecordRange(first_message(shard, stream), message_count(stream))
+    if start.number > there.next:
+        raise InvalidRequest(f"record is past the next one. next={there.next}", records=there)
+    if start.number == there.next:
         return stream.tail
-    if start.number < first_message(shard, stream):
-        raise OffsetTrimmed(stream.state.first)
+    if start.number < there.first:
+        raise OffsetTrimmed(stream.state.first, records=there)
     return find_message(shard, stream, start.number)
 
 

@@ -7,25 +7,24 @@ and after the sync `settle`, which is when readers may see the effects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from headwater.core import append, jsonmode, lifecycle, records
-from headwater.core.append import Appended
+from headwater.core import append, lifecycle, provisioning
+from headwater.core.append import Appended, SeriesAppended
 from headwater.core.buckets import BucketConfig
+from headwater.core.command_records import CommandRecord, find_commands
 from headwater.core.commands import (
     Append,
     AppendRecords,
+    AppendSeries,
     Command,
     Create,
     Delete,
-    DropBucket,
     Expire,
+    Provision,
     PublishSnapshot,
-    PutBucket,
+    Reconfigure,
     Retain,
     SaveDocument,
     SetAttributes,
@@ -33,29 +32,50 @@ from headwater.core.commands import (
     Trim,
     TrimToSnapshot,
 )
-from headwater.core.errors import Conflict, NotFound, StreamGone, StreamNotFound
+from headwater.core.errors import (
+    BucketNotFound,
+    Corruption,
+    HeadwaterError,
+    StreamGone,
+    StreamNotFound,
+)
 from headwater.core.lifecycle import Created
-from headwater.core.limits import KIB, RECORD_BODY_BYTES_MAX
-from headwater.core.names import DURABLE_STREAMS_BUCKET
+from headwater.core.limits import LIFETIME_MS_MAX
+from headwater.core.provisioning import BucketProvisioned, Provisioned, Result
 from headwater.core.snapshots import judge_snapshot, judge_trim
 from headwater.core.stream import StreamState, WriterChanges, encode_state
-from headwater.core.types import ByteOffset, Position, SeqNum, StreamId, TimestampMs
+from headwater.core.stream_config import StreamConfig
+from headwater.core.types import Position, SeqNum, StreamId, TimestampMs
+from headwater.engine.bucket_commands import BucketCommands
 from headwater.engine.buckets import Buckets
 from headwater.engine.forks import find_fork_point
+from headwater.engine.staging import Times, stage
 from headwater.engine.streams import Stream, Streams
+from headwater.engine.tally import Tally
 from headwater.storage import keys
 from headwater.storage.packing import Pieces
 from headwater.storage.runs import RecordHeaders, RunBuilder
 from headwater.storage.store import Batch, Store
 
-RUN_BYTES_MAX = 512 * KIB
-"""A commit that adds more than this to one stream writes several runs, so that reads stay small."""
+TRIM_DELAY_MS = 5000
+"""How long the records that a command record trims stay. Writers send the last data, a fence and
+a trim over all of it in one go, and live readers must see the data nonetheless."""
 DROPPED_KEYS_MAX = 512
 """More runs than this are dropped as a range: cheaper to write, dearer for later reads."""
 RUN_OVERHEAD_BYTES = 64
 """About what a small run costs besides its columns."""
 
-Outcome = Created | Appended | bool | None
+Outcome = (
+    Created
+    | Appended
+    | SeriesAppended
+    | Provisioned
+    | BucketProvisioned
+    | StreamConfig
+    | BucketConfig
+    | bool
+    | None
+)
 
 
 class Shard(Streams):
@@ -68,6 +88,7 @@ class Shard(Streams):
         self.appends_total = 0
         self.append_bytes_total = 0
         """Accepted since the start, repeats not counted."""
+        self.tally = Tally()
         self._number = number
         self._touched: list[Stream] = []
         self._effects: list[Callable[[Batch], None]] = []
@@ -86,14 +107,21 @@ class Shard(Streams):
             Retain: self._retain,
             Trim: self._trim,
             AppendRecords: self._append_records,
+            AppendSeries: self._append_series,
             SetAttributes: self._set_attributes,
             PublishSnapshot: self._publish_snapshot,
             TrimToSnapshot: self._trim_to_snapshot,
-            PutBucket: self._put_bucket,
-            DropBucket: self._drop_bucket,
+            Provision: self._provision,
+            Reconfigure: self._reconfigure,
         }
-        self.buckets = Buckets(store, self._states_of)
+        self.buckets = Buckets(store, self._states_after)
         self.buckets.load()
+        commands = BucketCommands(
+            self.buckets,
+            add_effect=lambda effect: self._effects.append(effect),
+            has_streams=self._has_streams,
+        )
+        self._apply.update(commands.handlers())
 
     # -- applying commands
 
@@ -114,8 +142,15 @@ class Shard(Streams):
         self._mark(stream)
         if messages:
             self.appends_total += 1
-            self.append_bytes_total += len(command.body)
-            self._stage(stream, messages, command.at_ms)
+            first_seq, runs, seals = state.tail_seq, max(0, len(stream.builders) - 1), None
+            if command.sealed is None:
+                self.append_bytes_total += len(command.body)
+            else:
+                self.append_bytes_total += command.sealed.size
+                seals = command.sealed.headers
+            self._stage(stream, messages, max(command.at_ms, state.last_time_ms), seals)
+            if state.written:
+                self._note_written(stream, runs, first_seq, command.at_ms)
         else:
             stream.dirty = True
         state.touch(command.at_ms)
@@ -135,26 +170,79 @@ class Shard(Streams):
         )
 
     def _append_records(self, command: AppendRecords) -> Appended:
+        commands: dict[int, CommandRecord] = {}
+        if command.commands and command.headers is not None:
+            commands = find_commands(command.bodies, command.headers)
         stream = self._live(command)
         state, claim = stream.state, command.producer
-        bodies = append.judge_records(state, command)
+        bodies = append.judge_records(state, command, commands)
         if bodies is None:
             return append.acknowledge(state, claim, repeat=True, added=False)
-        self.buckets.check_room(state.bucket, size=sum(map(len, bodies)))
+        times = append.stamp(state, command)
+        size = sum(map(len, bodies))
+        self.buckets.check_room(state.bucket, size=size)
         self._mark(stream)
-        first_seq = state.tail_seq
+        first_seq, messages = state.tail_seq, state.tail_message
         self.appends_total += 1
-        self.append_bytes_total += sum(map(len, bodies))
-        self._stage(stream, bodies, command.at_ms, command.headers)
+        self.append_bytes_total += size
+        runs = max(0, len(stream.builders) - 1)
+        self._stage(stream, bodies, times, command.headers, commands, whole=command.commands)
         state.touch(command.at_ms)
+        if isinstance(times, list) or state.written:
+            self._note_written(stream, runs, first_seq, command.at_ms)
         if claim is not None:
-            changes = _changes_of(stream.builders[-1])
             append.note_writer(
-                state, changes, command.at_ms, claim=claim, stream_seq=None, close=False
+                state,
+                _changes_of(stream.builders[-1]),
+                command.at_ms,
+                claim=claim,
+                stream_seq=None,
+                close=False,
             )
+        if commands:
+            self._note_commands(stream, commands, first_seq, command.at_ms)
         return append.acknowledge(
-            state, claim, repeat=False, added=True, first_seq=first_seq, count=len(bodies)
+            state,
+            claim,
+            repeat=False,
+            added=True,
+            first_seq=first_seq,
+            first_time_ms=times if isinstance(times, int) else times[0],
+            count=state.tail_message - messages,
         )
+
+    def _append_series(self, command: AppendSeries) -> SeriesAppended:
+        appended: list[Appended] = []
+        try:
+            if command.stream_id not in (None, self._live(command).state.id):
+                raise StreamNotFound(command.name)
+            # One by one: what was added before a refusal stays.
+            appended.extend(map(self._append_records, command.parts))
+        except HeadwaterError as error:
+            return SeriesAppended(appended, error.with_traceback(None))
+        return SeriesAppended(appended, None)
+
+    def _note_written(
+        self, stream: Stream, runs: int, first_seq: SeqNum, at_ms: TimestampMs
+    ) -> None:
+        """The times of this append's records need not tell when they were written: in all its
+        runs, which come after the first so many, say it."""
+        mark = (stream.state.tail_seq, at_ms)
+        stream.state.note_written(first_seq, mark)
+        for builder in stream.builders[runs:]:
+            _changes_of(builder).written = mark
+
+    def _note_commands(
+        self,
+        stream: Stream,
+        commands: Mapping[int, CommandRecord],
+        first_seq: SeqNum,
+        at_ms: TimestampMs,
+    ) -> None:
+        changes = _changes_of(stream.builders[-1])
+        append.note_commands(stream.state, changes, commands, first_seq, at_ms)
+        if changes.trim is not None:
+            self._look_at(stream, TimestampMs(at_ms + TRIM_DELAY_MS))
 
     def _live(self, command: Command) -> Stream:
         stream = self.find(command.bucket, command.name)
@@ -175,52 +263,36 @@ class Shard(Streams):
     def _stage(
         self,
         stream: Stream,
-        messages: list[bytes],
-        at_ms: TimestampMs,
-        headers: Iterable[RecordHeaders] | None = None,
+        bodies: list[bytes],
+        times: Times,
+        headers: Sequence[RecordHeaders] | None = None,
+        commands: Collection[int] = (),
+        *,
+        whole: bool = False,
     ) -> None:
-        """Add messages to the run that the commit will write, each with its headers if any."""
+        """Add messages to the run that the commit will write."""
         state = stream.state
+        before = state.tail_byte
+        stage(stream, bodies, times, headers, commands, whole=whole)
+        size = state.tail_byte - before
+        self.tally.append(state.bucket, state.storage_class, size)
         if self.buckets.usage:
-            self.buckets.add(state.bucket, size=sum(map(len, messages)))
-        time_ms = max(at_ms, state.last_time_ms)
-        builder = stream.builders[-1] if stream.builders else self._open_run(stream)
-        flags = records.APPEND_START
-        for message, own in zip(messages, headers or repeat(())):  # noqa: B905 (no end)
-            if builder.stored_bytes >= RUN_BYTES_MAX:
-                builder = self._open_run(stream)
-            if len(message) <= RECORD_BODY_BYTES_MAX:
-                builder.add(message, flags, time_ms, own)
-                state.tail_seq = SeqNum(state.tail_seq + 1)
-            else:
-                parts = records.split_message(message)
-                for part in parts[:-1]:
-                    builder.add(part, flags | records.CONTINUES, time_ms, own)
-                    flags, own = 0, ()
-                builder.add(parts[-1], 0, time_ms)
-                state.tail_seq = SeqNum(state.tail_seq + len(parts))
-            flags = 0
-            state.tail_byte = ByteOffset(state.tail_byte + len(message))
-            state.tail_message += 1
-        state.last_time_ms = TimestampMs(time_ms)
-
-    def _open_run(self, stream: Stream) -> RunBuilder:
-        state = stream.state
-        builder = RunBuilder(state.tail_seq, state.tail_byte, state.tail_message, json=state.json)
-        stream.builders.append(builder)
-        return builder
+            self.buckets.add(state, size=size)
 
     def _create(self, command: Create) -> Created:
         existing = self.find(command.bucket, command.name)
-        if existing is not None:
-            state = existing.state
-            if state.references or state.deleted or not state.is_expired(command.at_ms):
-                return self._confirm(existing, command)
+        if existing is not None and _keeps_name(existing.state, command.at_ms):
+            return self._confirm(existing, command)
         stream = self._new_stream(command)
-        if existing is not None:
-            self._purge(existing)
+        self._enlist(stream, existing)
+        return _created(stream.state, command, new=True)
+
+    def _enlist(self, stream: Stream, replaced: Stream | None) -> None:
+        """Give a new stream its name, which one that has expired may have had."""
         state = stream.state
-        made = self.buckets.first_use(state.bucket, command.at_ms)
+        if replaced is not None:
+            self._purge(replaced)
+        made = self.buckets.first_use(state.bucket, state.created_at_ms)
         if made is not None:
             self._effects.append(made)
         self._remember(stream)
@@ -234,7 +306,45 @@ class Shard(Streams):
             source.state.references += 1
             source.dirty = True
             self._mark(source)
-        return _created(state, command, new=True)
+
+    def _provision(self, command: Provision) -> Provisioned:
+        if self.buckets.find(command.bucket) is None:
+            raise BucketNotFound(command.bucket)
+        self.buckets.check_kept(command.bucket)
+        existing = self.find(command.bucket, command.name)
+        if existing is not None and _keeps_name(existing.state, command.at_ms):
+            stream, result = existing, provisioning.judge_provision(existing.state, command)
+            if result is Result.UPDATED:
+                self._reconfigured(stream, command.at_ms)
+        else:
+            self.buckets.check_room(command.bucket, streams=1)
+            result = Result.CREATED
+            stream = Stream(provisioning.provisioned_stream(command, self._take_id()))
+            self.buckets.add(stream.state, streams=1)
+            self._enlist(stream, existing)
+        state = stream.state
+        return Provisioned(result, state.id, state.created_at_ms, state.cipher)
+
+    def _reconfigure(self, command: Reconfigure) -> StreamConfig:
+        stream = self._live(command)
+        if provisioning.configure(stream.state, command.config):
+            self._reconfigured(stream, command.at_ms)
+        return provisioning.config_of(stream.state)
+
+    def _reconfigured(self, stream: Stream, at_ms: TimestampMs) -> None:
+        """What is kept may have changed: have it looked at soon."""
+        stream.dirty = True
+        self._mark(stream)
+        self._look_at(stream, at_ms)
+
+    def _look_at(self, stream: Stream, at_ms: TimestampMs) -> None:
+        """Have the sweeper look at a stream when this time has come."""
+        key = keys.deadline(TimestampMs(min(at_ms, LIFETIME_MS_MAX)), stream.state.id)
+        self._effects.append(lambda batch: batch.put(key, b""))
+
+    def _take_id(self) -> StreamId:
+        self._next_id += 1
+        return StreamId(self._number << keys.SHARD_SHIFT | self._next_id - 1)
 
     def _confirm(self, existing: Stream, command: Create) -> Created:
         if lifecycle.judge_existing(existing.state, command):
@@ -244,6 +354,7 @@ class Shard(Streams):
 
     def _new_stream(self, command: Create) -> Stream:
         """Everything that may be refused comes first, so that a refusal changes nothing."""
+        self.buckets.check_kept(command.bucket)
         if command.fork is None:
             state = lifecycle.new_stream(command, StreamId(0))
         else:
@@ -253,18 +364,18 @@ class Shard(Streams):
             source = lifecycle.judge_source(found.state if found else None, command)
             point = find_fork_point(self, source, command.fork)
             state = lifecycle.forked_stream(command, StreamId(0), source, point)
-        messages = []
-        if command.body:
-            messages = jsonmode.flatten(command.body) if state.json else [command.body]
+        messages = lifecycle.first_messages(state, command)
         inherited = state.tail_byte - state.first_byte
         self.buckets.check_room(state.bucket, streams=1, size=inherited + sum(map(len, messages)))
 
-        state.id = StreamId(self._number << keys.SHARD_SHIFT | self._next_id)
-        self._next_id += 1
-        self.buckets.add(state.bucket, streams=1, size=inherited)
+        state.id = self._take_id()
+        self.buckets.add(state, streams=1, size=inherited)
         stream = Stream(state)
         if messages:
-            self._stage(stream, messages, command.at_ms)
+            seals = None if command.sealed is None else command.sealed.headers
+            self._stage(stream, messages, max(command.at_ms, state.last_time_ms), seals)
+            if state.written:
+                self._note_written(stream, 0, state.own_first_seq, command.at_ms)
         append.note_writer(
             state,
             WriterChanges(),
@@ -281,9 +392,10 @@ class Shard(Streams):
 
     def _expire(self, command: Expire) -> None:
         stream = self.find(command.bucket, command.name)
-        if stream is None or stream.state.deleted or not stream.state.is_expired(command.at_ms):
+        if stream is None or stream.state.deleted:
             return
-        self._remove(stream)
+        if stream.state.is_expired(command.at_ms) or stream.state.is_abandoned(command.at_ms):
+            self._remove(stream)
 
     def _remove(self, stream: Stream) -> None:
         """Free the name, or keep the stream for its forks until the last of them is gone."""
@@ -298,7 +410,7 @@ class Shard(Streams):
     def _purge(self, stream: Stream) -> None:
         """Drop a stream that nothing reads, then the soft-deleted ones it was the last to need."""
         state = stream.state
-        self.buckets.add(state.bucket, streams=-1, size=state.first_byte - state.tail_byte)
+        self.buckets.add(state, streams=-1, size=state.first_byte - state.tail_byte)
         stream.dirty = False
         stream.purged = True
         stream.builders.clear()
@@ -316,6 +428,8 @@ class Shard(Streams):
             self._mark(source)
             if source.state.deleted and not source.state.references:
                 self._purge(source)
+            else:
+                self._free_trimmed(source)
 
     def _touch(self, command: Touch) -> None:
         stream = self.find(command.bucket, command.name)
@@ -327,10 +441,7 @@ class Shard(Streams):
     def _retain(self, command: Retain) -> None:
         stream = self._live(command)
         stream.state.retention = command.retention
-        stream.dirty = True
-        self._mark(stream)
-        key = keys.deadline(command.at_ms, stream.state.id)
-        self._effects.append(lambda batch: batch.put(key, b""))  # have it looked at soon
+        self._reconfigured(stream, command.at_ms)
 
     def _trim(self, command: Trim) -> None:
         """Forget records. Those that forks read stay on disk, but no reader of this stream
@@ -339,18 +450,32 @@ class Shard(Streams):
         if stream is None or stream.state.deleted:
             return
         state, to = stream.state, command.to
+        if command.stream_id is not None and command.stream_id != state.id:
+            return
         if not state.first_seq < to.seq <= stream.tail.seq:
             return
-        self.buckets.add(state.bucket, size=state.first_byte - to.byte)
-        state.first_seq, state.first_byte = to
+        self.buckets.add(state, size=state.first_byte - to.byte)
+        state.forget_before(to)
+        if state.delete_on_empty_s and to.seq == state.tail_seq:
+            idle_ms = state.delete_on_empty_s * 1000
+            self._look_at(stream, TimestampMs(state.written_at_ms + idle_ms))
+        if state.snapshot is not None and state.snapshot.at.seq < to.seq:
+            # What it stands for no longer meets what is retained.
+            self._effects.append(_drop_upload(state.snapshot.upload))
+            state.snapshot = None
         stream.dirty = True
         self._mark(stream)
-        if state.references or to.seq <= state.own_first_seq:
+        self._free_trimmed(stream)
+
+    def _free_trimmed(self, stream: Stream) -> None:
+        """Remove the records that a stream has forgotten, unless there are forks."""
+        state, first = stream.state, stream.state.first_seq
+        if state.references or first <= state.own_first_seq:
             return
-        keep = self._run_start(stream, to.seq)
+        keep = self._run_start(stream, first)
         state.partial_chunks = [piece for piece in state.partial_chunks if piece[0] >= keep]
         stream.runs = Pieces(piece for piece in stream.runs if piece[0] >= keep)
-        self._effects.append(lambda batch: self._drop_runs(batch, stream, to.seq))
+        self._effects.append(lambda batch: self._drop_runs(batch, stream, first))
 
     def _run_start(self, stream: Stream, seq: SeqNum) -> SeqNum:
         """The first record of the run that holds `seq`; `seq` itself at the tail."""
@@ -410,37 +535,23 @@ class Shard(Streams):
 
     # -- buckets
 
-    def _put_bucket(self, command: PutBucket) -> bool:
-        """Returns whether it is new."""
-        known = self.buckets.find(command.bucket)
-        if known is None or command.config is not None:
-            config = command.config or BucketConfig()
-            config = msgspec.structs.replace(config, created_at_ms=command.at_ms)
-            self._effects.append(self.buckets.put(command.bucket, config))
-        return known is None
-
-    def _drop_bucket(self, command: DropBucket) -> None:
-        bucket = command.bucket
-        if self.buckets.find(bucket) is None:
-            raise NotFound(f"no such bucket. bucket={bucket}")
-        if bucket == DURABLE_STREAMS_BUCKET:
-            raise Conflict(f"this bucket is always there. bucket={bucket}")
-        if next(self._states_of(bucket), None) is not None:
-            raise Conflict(f"the bucket has streams; delete them first. bucket={bucket}")
-        self._effects.append(self.buckets.drop(bucket))
-
-    def _states_of(self, bucket: str) -> Iterator[StreamState]:
-        """The streams of a bucket as of the last command, those kept for their forks included."""
-        made = {stream.state.id for stream in self._touched if stream.state.bucket == bucket}
-        for stream in self._touched:
-            if stream.state.id in made and not stream.purged:
-                yield stream.state
+    def _has_streams(self, bucket: str) -> bool:
+        """As of the last command, those kept for their forks included."""
+        if any(s.state.bucket == bucket and not s.purged for s in self._touched):
+            return True
         prefix = keys.name(bucket, "")
-        for _, value in self.store.scan(prefix, prefix + b"\xff"):
-            stream_id = StreamId(keys.unpack_id(value))
-            if stream_id in made or stream_id in self._purged_ids:
-                continue
-            found = self.peek(stream_id)
+        stored = (keys.unpack_id(value) for _, value in self.store.scan(prefix, prefix + b"\xff"))
+        return any(stream_id not in self._purged_ids for stream_id in stored)
+
+    def _states_after(self, bucket: str, after: str) -> Iterator[StreamState]:
+        """The stored streams of a bucket whose names are after one, in their order."""
+        end = keys.name(bucket, "") + b"\xff"
+        start = keys.name(bucket, after) + (b"\0" if after else b"")
+        for _, value in self.store.scan(start, end):
+            try:
+                found = self.peek(StreamId(keys.unpack_id(value)))
+            except Corruption:
+                continue  # whoever reads it learns of it
             if found is not None:
                 yield found.state
 
@@ -480,6 +591,7 @@ class Shard(Streams):
             stream.builders = []
             if not stream.purged:  # what a purged stream got in this commit was never written
                 stream.tail = state.tail
+                stream.tail_time_ms = state.last_time_ms
                 stream.tail_closed = state.closed
                 stream.snapshot = state.snapshot
             stream.deleted = state.deleted
@@ -504,6 +616,11 @@ class Shard(Streams):
             yield keys.split_document(key)[1], value
 
 
+def _keeps_name(state: StreamState, at_ms: TimestampMs) -> bool:
+    """May no other stream have its name?"""
+    return bool(state.references) or state.deleted or not state.is_expired(at_ms)
+
+
 def _changes_of(builder: RunBuilder) -> WriterChanges:
     """What the run will say about its writers; most runs have nothing to say."""
     if builder.changes is None:
@@ -522,20 +639,25 @@ def _created(state: StreamState, command: Create, *, new: bool) -> Created:
         ttl_s=state.ttl_s,
         expires_at_ms=state.expires_at_ms,
         producer=mark,
+        message_next=state.tail_message if state.json else None,
     )
 
 
 def _put_name(state: StreamState) -> Callable[[Batch], None]:
     name_key, stream_id = keys.name(state.bucket, state.name), state.id
-    look_at_ms = state.deadline_ms
+    looks = [] if state.deadline_ms is None else [state.deadline_ms]
     if state.retention is not None and state.retention.age_s is not None:
-        oldest_goes_ms = TimestampMs(state.created_at_ms + state.retention.age_s * 1000)
-        look_at_ms = oldest_goes_ms if look_at_ms is None else min(look_at_ms, oldest_goes_ms)
+        # What a fork inherits may be old already.
+        age_ms = 0 if state.extents else state.retention.age_s * 1000
+        looks.append(TimestampMs(state.created_at_ms + age_ms))
+    if state.delete_on_empty_s:
+        looks.append(TimestampMs(state.created_at_ms + state.delete_on_empty_s * 1000))
+    look_at_ms = min((*looks, LIFETIME_MS_MAX)) if looks else None
 
     def effect(batch: Batch) -> None:
         batch.put(name_key, keys.pack_id(stream_id))
         if look_at_ms is not None:
-            batch.put(keys.deadline(look_at_ms, stream_id), b"")
+            batch.put(keys.deadline(TimestampMs(look_at_ms), stream_id), b"")
 
     return effect
 

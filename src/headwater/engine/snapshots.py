@@ -7,10 +7,10 @@ writes, a published snapshot is on disk whole. What a crash leaves marked is rem
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 from headwater.core.limits import KIB
+from headwater.core.snapshots import begin_digest
 from headwater.engine.steps import begin
 from headwater.storage import keys
 from headwater.storage.store import Store
@@ -28,12 +28,11 @@ class Upload:
         self._store = store
         self._waiting = bytearray()
         self._pieces = 0
-        self._digest = hashlib.sha256(len(content_type).to_bytes(8, "little"))
-        self._digest.update(content_type.encode("latin-1"))
+        self._digest = begin_digest(content_type)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the type's length (u64, little-endian), the type, and the bytes."""
+        """Of the content type and the bytes that came so far."""
         return self._digest.hexdigest()
 
     def add(self, data: bytes) -> None:

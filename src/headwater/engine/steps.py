@@ -32,6 +32,16 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Generator[None, None, T]) -> P
     return answer
 
 
+def run(loop: asyncio.AbstractEventLoop, steps: Generator[None, None, T]) -> T | Pending[T]:
+    """Take the first step now; there is a value at once when it is the only one."""
+    try:
+        next(steps)
+    except StopIteration as stop:
+        found: T = stop.value
+        return found
+    return drive(loop, steps)
+
+
 def begin(entries: Iterator[T]) -> Iterator[T]:
     """The same, with its first entry taken: a scan sees the store as it is at that moment."""
     return chain(list(islice(entries, 1)), entries)
@@ -54,6 +64,7 @@ def follow(first: T | Pending[T], then: Callable[[T], U | Pending[U]]) -> U | Pe
             return
         if isinstance(second, Pending):
             answer.on_cancel(second.cancel)
+            answer.on_hurry(second.hurry)
             second.deliver(finish)
         else:
             answer.resolve(second)

@@ -39,6 +39,7 @@ class Stream:
         "state",
         "tail",
         "tail_closed",
+        "tail_time_ms",
         "touched_in_commit",
     )
 
@@ -46,6 +47,8 @@ class Stream:
         self.state = state
         self.tail = state.tail
         """The durable tail: readers never see past it."""
+        self.tail_time_ms = state.last_time_ms
+        """The time of the last record before it."""
         self.tail_closed = state.closed
         self.snapshot = state.snapshot
         """The durable one."""
@@ -209,10 +212,13 @@ def _replay(state: StreamState, run: Run) -> None:
     state.tail_byte = ByteOffset(run.bytes_before + run.shown_bytes())
     state.tail_message = run.messages_before + run.message_count()
     state.last_time_ms = TimestampMs(run.last_time_ms)
-    state.touch(TimestampMs(run.last_time_ms))
     changes = run.changes()
     if changes is not None:
         state.replay(changes)
+    if changes is not None and changes.written is not None:
+        state.note_written(run.first, changes.written)
+    else:
+        state.touch(state.last_time_ms)
 
 
 def _touch_is_owed(stream: Stream) -> bool:

@@ -207,10 +207,21 @@ class Subscriptions:
         """PROTOCOL §6.3."""
         return self._on(bucket, subscription_id, self._view)
 
-    def page(self, bucket: str, *, after: str, count_max: int) -> Pending[list[View]]:
+    def page(
+        self,
+        bucket: str,
+        *,
+        after: str,
+        count_max: int,
+        shows: Callable[[Entry], bool] = lambda entry: True,
+    ) -> Pending[list[View]]:
         """Subscriptions of a bucket in order of their ids, without their streams."""
         entries = self.registry.of_bucket(bucket)
-        ids = sorted(found for found, entry in entries.items() if found > after and entry.created)
+        ids = sorted(
+            found
+            for found, entry in entries.items()
+            if found > after and entry.created and shows(entry)
+        )
         answer: Pending[list[View]] = Pending()
         views = [self._view(entries[found], streams=False) for found in ids[:count_max]]
         self._complete(answer, views)

@@ -1,4 +1,4 @@
-"""What happens by itself: expiry of streams, removal of deleted data, the look at the disk."""
+"""What happens by itself: the end of streams, removal of deleted data, the look at the disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from headwater.core.commands import Expire
 from headwater.core.limits import LIFETIME_MS_MAX
+from headwater.core.stream import StreamState
 from headwater.core.types import SeqNum, StreamId, TimestampMs
+from headwater.engine.basins import BucketRemover
 from headwater.engine.clock import Clock, Timer
 from headwater.engine.retention import Retainer
 from headwater.engine.shard import Shard
@@ -21,6 +23,8 @@ SWEEP_INTERVAL_S = 1.0
 EXPIRIES_PER_SWEEP_MAX = 256
 GARBAGE_KEYS_PER_SWEEP_MAX = 512
 GARBAGE_STREAMS_PER_SWEEP_MAX = 64
+EMPTY_LOOK_MS = 60_000
+"""How often a stream that is to go when it is empty is looked at while it is not."""
 
 
 class Sweeper:
@@ -34,6 +38,7 @@ class Sweeper:
         deadline_of: Callable[[Stream], TimestampMs | None],
         expire: Callable[[Expire], object],
         retainer: Retainer,
+        remover: BucketRemover,
         free_bytes: Callable[[], int] | None,
         disk_reserve_bytes: int,
     ) -> None:
@@ -43,6 +48,7 @@ class Sweeper:
         self._deadline_of = deadline_of
         self._expire = expire
         self._retainer = retainer
+        self._remover = remover
         self._free_bytes = free_bytes
         self._disk_reserve_bytes = disk_reserve_bytes
         self._timer: Timer | None = None
@@ -69,6 +75,7 @@ class Sweeper:
             self._expire_streams()
             self._retainer.sweep(self._clock.now_ms())
             self._collect_garbage()
+            self._remover.sweep(self._clock.now_ms())
         except StoreBusy:
             pass  # the next look does it
 
@@ -108,10 +115,11 @@ class Sweeper:
         if deadline is not None and deadline <= now:
             self._expire(Expire(state.bucket, state.name, now))
             return TimestampMs(now + 1000)  # look again, should the command be lost
-        self._retainer.trim(stream, now)
-        age_look = self._retainer.next_look_ms(stream, now)
-        looks = [at for at in (deadline, age_look) if at is not None]
-        return min(looks) if looks else None
+        if state.is_abandoned(now):
+            self._expire(Expire(state.bucket, state.name, now))
+            return TimestampMs(now + 1000)
+        looks = (deadline, self._retainer.look(stream, now), _empty_look_ms(state, now))
+        return min((at for at in looks if at is not None), default=None)
 
     def _collect_garbage(self) -> None:
         store = self._shard.store
@@ -134,3 +142,13 @@ class Sweeper:
                 break
         if streams:
             store.write(batch)
+
+
+def _empty_look_ms(state: StreamState, now: TimestampMs) -> TimestampMs | None:
+    """When to see whether a stream that goes when it is empty is to go."""
+    if not state.delete_on_empty_s:
+        return None
+    idle_until = state.written_at_ms + state.delete_on_empty_s * 1000
+    if state.first_seq == state.tail_seq:
+        return TimestampMs(idle_until)
+    return TimestampMs(max(idle_until, now + EMPTY_LOOK_MS))

@@ -14,20 +14,37 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
 from headwater.core.webhook_urls import WebhookPolicy
+from headwater.dialects.access import Access
 from headwater.dialects.common import base_url, error_response, preflight
+from headwater.dialects.durable import access as durable_access
 from headwater.dialects.durable.routes import DurableDialect, DurableOptions
 from headwater.dialects.durable.rules import ROOT
 from headwater.dialects.durable.subscriptions import route as route_subscriptions
+from headwater.dialects.log import access as log_access
 from headwater.dialects.log.routes import LogDialect, LogOptions
+from headwater.dialects.s2 import errors as s2_errors
+from headwater.dialects.s2 import routes as s2_routes
+from headwater.dialects.s2.access import S2_ACCESS, authorize
+from headwater.dialects.s2.control import ControlPlane
+from headwater.dialects.s2.data import DataPlane
+from headwater.dialects.s2.metrics import MetricsEndpoints
+from headwater.dialects.s2.routes import S2Dialect, S2Options
+from headwater.dialects.s2.tokens import TokenEndpoints
+from headwater.dialects.ursula import access as ursula_access
 from headwater.dialects.ursula.routes import UrsulaDialect
 from headwater.engine.clock import Clock, SystemClock
 from headwater.engine.engine import Engine
 from headwater.engine.stats import Served, Stats
+from headwater.engine.stored import Stored
 from headwater.engine.subscription_registry import Registry
 from headwater.engine.subscriptions import Subscriptions
+from headwater.engine.tokens import Tokens
+from headwater.engine.usage import Usage
+from headwater.server.auth import PAGES, Gate
 from headwater.server.cors import OriginPolicy
 from headwater.server.data import free_bytes_of, open_store
 from headwater.server.forwarded import TrustedProxies
@@ -51,15 +68,20 @@ from headwater.server.serving import ServerLimits
 from headwater.server.settings import Settings
 from headwater.server.traffic import Traffic
 from headwater.storage.store import Store
-from headwater.wire.http import Answer, Request, Response, Route
+from headwater.wire.http import Answer, Header, Request, Response, Route
 
 log = logging.getLogger("headwater.server")
 
+N = TypeVar("N")
 Begin = Callable[[Request], Route | Response]
+Refuse = Callable[[int, str, tuple[Header, ...]], Response]
+"""An error of the server's own, in the form that an API gives its errors."""
 
 PAGE_METHODS = "GET, HEAD, OPTIONS"
 PAGE_BODY_BYTES_MAX = 64 * 1024
 """A body makes no sense there; one this small is read and ignored, to keep the connection."""
+
+RATE_LIMITED = "too many requests from this address; wait as Retry-After says"
 
 _REFUSALS = {
     400: "bad_request",
@@ -67,6 +89,7 @@ _REFUSALS = {
     413: "body_too_large",
     414: "target_too_long",
     417: "expectation_failed",
+    429: "rate_limited",
     431: "headers_too_large",
     500: "internal_error",
     501: "not_implemented",
@@ -87,22 +110,31 @@ class App:
         self._limiter = limiter
         self._proxies = proxies
         self._origins = origins
-        self._mounts: list[tuple[str, Begin]] = []
-        self._pages: dict[str, Route] = {}
+        self._mounts: list[tuple[str, Begin, Refuse]] = []
+        self._pages: dict[str, Begin] = {}
         self._rest: Callable[[Request], Route | Response | None] = lambda _: None
         self._page_preflight = preflight(PAGE_METHODS)
 
-    def mount(self, prefix: str, begin: Begin) -> None:
-        """Give every path that begins with `prefix` to an API. The first that fits is asked."""
-        self._mounts.append((prefix, begin))
+    def mount(self, prefix: str, begin: Begin, refuse: Refuse | None = None) -> None:
+        """Give every path that begins with `prefix` to an API. The first that fits is asked.
+
+        `refuse` renders what the server refuses by itself, where errors look different.
+        """
+        self._mounts.append((prefix, begin, refuse or _refuse))
 
     def mount_rest(self, begin: Callable[[Request], Route | Response | None]) -> None:
         """Offer what nothing else is for to one more API, which declines with None."""
         self._rest = begin
 
-    def page(self, path: str, render: Callable[[], Response]) -> None:
+    def page(
+        self,
+        path: str,
+        render: Callable[[], Response],
+        guard: Callable[[Begin], Begin] = lambda begin: begin,
+    ) -> None:
         """Answer one exact path. Not limited: probes and scrapes must get through."""
-        self._pages[path] = Route(lambda _: render(), body_bytes_max=PAGE_BODY_BYTES_MAX)
+        route = Route(lambda _: render(), body_bytes_max=PAGE_BODY_BYTES_MAX)
+        self._pages[path] = guard(lambda _: route)
 
     def begin(self, request: Request) -> Route | Response:
         if self._proxies is not None:
@@ -110,20 +142,22 @@ class App:
         outcome = self._choose(request)
         return outcome if self._origins is None else self._origins.apply(request, outcome)
 
-    def refuse(self, status: int, message: str) -> Response:
-        refusal = error_response(status, _REFUSALS.get(status, "error"), message)
+    def refuse(self, status: int, message: str, request: Request | None = None) -> Response:
+        path = "" if request is None else request.path
+        render = next((refuse for at, _, refuse in self._mounts if path.startswith(at)), _refuse)
+        refusal = render(status, message, ())
         return refusal if self._origins is None else self._origins.dress(None, refusal)
 
     def _choose(self, request: Request) -> Route | Response:
         path = request.path
-        for prefix, begin in self._mounts:
+        for prefix, begin, refuse in self._mounts:
             if path.startswith(prefix):
-                return self._limited(request) or begin(request)
+                return self._limited(request, refuse) or begin(request)
         page = self._pages.get(path)
         if page is None:
             found = self._rest(request)
             if found is not None:
-                return self._limited(request) or found
+                return self._limited(request, _refuse) or found
         if request.method == "OPTIONS":
             return self._page_preflight
         if page is None:
@@ -134,17 +168,18 @@ class App:
             return error_response(
                 405, "method_not_allowed", f"{path} takes {PAGE_METHODS}", (allow,)
             )
-        return page
+        return page(request)
 
-    def _limited(self, request: Request) -> Response | None:
+    def _limited(self, request: Request, refuse: Refuse) -> Response | None:
         wait_s = 0.0 if self._limiter is None else self._limiter.admit(request.peer)
-        return _rate_limited(wait_s) if wait_s else None
+        if not wait_s:
+            return None
+        retry_after = (b"retry-after", b"%d" % max(1, math.ceil(wait_s)))
+        return refuse(429, RATE_LIMITED, (retry_after,))
 
 
-def _rate_limited(wait_s: float) -> Response:
-    retry_after = (b"retry-after", b"%d" % max(1, math.ceil(wait_s)))
-    message = "too many requests from this address; wait as Retry-After says"
-    return error_response(429, "rate_limited", message, (retry_after,))
+def _refuse(status: int, message: str, headers: tuple[Header, ...]) -> Response:
+    return error_response(status, _REFUSALS.get(status, "error"), message, headers)
 
 
 class Server:
@@ -166,6 +201,7 @@ class Server:
         self._probes: Probes | None = None
         self._http: Http1Server | None = None
         self._registry: Registry | None = None
+        self._gate: Gate | None = None
         self._traffic = Traffic()
         self._listeners: list[asyncio.Server] = []
         self._on_drain: list[Callable[[], None]] = []
@@ -236,14 +272,23 @@ class Server:
             limiter=limiter,
             connections_max=settings.connections_max,
         )
-        self._mount_dialects(app, engine)
+        tokens = Tokens(engine, root_secret=settings.root_token)
+        if settings.auth:
+            self._gate = _open_gate(tokens, clock)
+        self._mount_dialects(app, engine, tokens)
         app.page("/health", probes.health)
         app.page("/ready", probes.ready)
-        app.page("/metrics", metrics.page)
+        app.page("/metrics", metrics.page, partial(self._guarded, access=PAGES))
         engine.start()
         self._http.start_sweeping()
 
-    def _mount_dialects(self, app: App, engine: Engine) -> None:
+    def _guarded(
+        self, begin: Callable[[Request], Route | Response | N], access: Access
+    ) -> Callable[[Request], Route | Response | N]:
+        """What answers requests, behind the gate if there is one."""
+        return begin if self._gate is None else self._gate.guard(begin, access)
+
+    def _mount_dialects(self, app: App, engine: Engine, tokens: Tokens) -> None:
         """Where every HTTP API is built and mounted. The first prefix that fits is asked.
 
         An API with readers that wait (long-polls) adds to `_on_drain` what ends their wait.
@@ -254,13 +299,16 @@ class Server:
             body_bytes_max=settings.body_bytes_max,
             chunk_bytes=settings.chunk_bytes,
             long_poll_timeout_s=settings.long_poll_timeout_s,
+            incremental_timeout_s=settings.incremental_timeout_s,
             sse_heartbeat_s=settings.sse_heartbeat_s,
             sse_recycle_s=settings.sse_recycle_s,
             followers_max=settings.followers_max,
             read_only=settings.read_only,
+            private=settings.auth,
             names=NameRules(settings.names),
         )
         subscribed = None if settings.read_only else self._subscriptions(engine, origin_of)
+        registry = self._registry
         durable = DurableDialect(
             engine,
             options,
@@ -272,12 +320,47 @@ class Server:
             options,
             origin_of=origin_of,
             subscriptions=subscribed,
+            subscribed=lambda bucket: bool(registry and registry.of_bucket(bucket)),
             snapshot_bytes_max=settings.snapshot_bytes_max,
         )
-        app.mount("/v1/stream/", durable.begin)
-        app.mount_rest(ursula.begin)
+        names = options.names
+        app.mount("/v1/stream/", self._guarded(durable.begin, durable_access.access_of(names)))
+        app.mount_rest(self._guarded(ursula.begin, ursula_access.access_of(names, engine)))
         self._on_drain += [durable.end_waits, ursula.end_waits]
+        self._mount_s2(app, engine, tokens)
         self._mount_log(app, engine)
+
+    def _mount_s2(self, app: App, engine: Engine, tokens: Tokens) -> None:
+        settings = self.settings
+        s2 = S2Dialect(
+            engine,
+            S2Options(
+                body_bytes_max=settings.body_bytes_max,
+                read_only=settings.read_only,
+                names=NameRules(settings.names),
+                domain=settings.s2_domain,
+                followers_max=settings.followers_max,
+            ),
+            authorize=authorize,
+        )
+        records = DataPlane(engine, s2.options)
+        s2.serve(records.handlers())
+        s2.serve(ControlPlane(engine, s2.options).handlers())
+        s2.serve(TokenEndpoints(tokens).handlers())
+        s2.serve(self._metrics(engine).handlers())
+        s2.serve_sessions(records.append_session)
+        self._on_drain.append(records.end_waits)
+        for prefix in s2_routes.PREFIXES:
+            app.mount(prefix, self._guarded(s2.begin, S2_ACCESS), s2_errors.refuse)
+
+    def _metrics(self, engine: Engine) -> MetricsEndpoints:
+        """How the server was used, noted by and by. A read-only server notes nothing."""
+        usage, stored = Usage(engine), Stored(engine)
+        if not self.settings.read_only:
+            for part in (usage, stored):
+                part.start()
+                self._on_close.append(part.stop)
+        return MetricsEndpoints(engine, usage, stored)
 
     def _mount_log(self, app: App, engine: Engine) -> None:
         """The native API. Comes after the subscriptions, which it tells of."""
@@ -295,7 +378,8 @@ class Server:
             stats,
             subscriptions_of=lambda bucket: registry.of_bucket(bucket).values() if registry else (),
         )
-        app.mount("/v1/log/", native.begin)
+        access = log_access.access_of(native.options.names)
+        app.mount("/v1/log/", self._guarded(native.begin, access))
 
     def _served(self) -> Served:
         assert self._http is not None
@@ -414,6 +498,12 @@ def _open_engine(
         raise StartFailed(f"cannot use the data folder {settings.data_dir}: {error}") from error
     engine.packer.enabled = settings.packing
     return engine
+
+
+def _open_gate(tokens: Tokens, clock: Clock) -> Gate:
+    if not len(tokens):
+        log.warning("auth is on and there is no token: stop, run headwater token init, start")
+    return Gate(tokens, clock)
 
 
 def _limits(settings: Settings) -> ServerLimits:

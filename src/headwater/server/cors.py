@@ -41,11 +41,7 @@ class OriginPolicy:
                 return answer.then(lambda response: self.dress(request, response))
             return self.dress(request, answer)
 
-        return Route(
-            handle_and_dress,
-            body_bytes_max=outcome.body_bytes_max,
-            streams_body=outcome.streams_body,
-        )
+        return outcome.with_handle(handle_and_dress)
 
     def dress(self, request: Request | None, response: Response) -> Response:
         """A copy: the original may be a constant."""

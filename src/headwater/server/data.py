@@ -9,9 +9,7 @@ from pathlib import Path
 from headwater.server.listening import StartFailed
 from headwater.server.settings import Settings
 from headwater.storage.memory import MemoryStore
-from headwater.storage.store import Store
-
-SHARD_FOLDER = "shard-000"
+from headwater.storage.store import SHARD_FOLDER, Store
 
 
 def open_store(settings: Settings) -> Store:

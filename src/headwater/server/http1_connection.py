@@ -131,9 +131,14 @@ class Http1Connection(asyncio.Protocol):
             return False
         if self._queue and not self._queue[-1].complete:
             self._queue.pop()  # a body to be streamed, of which the rest will never come
+            if current is None and not self._queue:
+                return False
         self._eof = True
         self._reading = False
         self._deafen()
+        if self._pending is not None:
+            # It may also be gone, which looks the same: nothing should wait for long.
+            self._call(self._pending.hurry)
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -357,6 +362,8 @@ class Http1Connection(asyncio.Protocol):
         else:
             self._pending = answer
             answer.deliver(self._settle)
+            if self._eof:
+                self._call(answer.hurry)
         if upload is not None and self._current is exchange:
             upload.begin()
 
@@ -379,7 +386,9 @@ class Http1Connection(asyncio.Protocol):
         if exchange is None:
             exchange = self._parser.make_blank()
         exchange.keep_alive = False
-        response = refusal.response or self._serving.render_refusal(refusal.status, refusal.message)
+        response = refusal.response or self._serving.render_refusal(
+            refusal.status, refusal.message, exchange
+        )
         if exchange is self._current:
             self._fail_current(exchange, response)
             return
@@ -613,7 +622,8 @@ class Http1Connection(asyncio.Protocol):
             if waited_s >= limits.linger_timeout_s:
                 self._close()
         elif self._parser.incoming is not None:
-            if waited_s >= limits.body_timeout_s and self._awaits_body(self._parser.incoming):
+            incoming = self._parser.incoming
+            if waited_s >= limits.body_timeout_of(incoming.route) and self._awaits_body(incoming):
                 self._refuse(Refusal(408, "request body took too long"))
         elif self._current is not None or self._queue or self._phase > PARSING:
             pass  # the application takes its time, or the transport does to close

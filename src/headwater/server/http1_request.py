@@ -68,6 +68,7 @@ class Exchange(Request):
         self.headers = headers
         self.body = b""
         self.body_reader = None
+        self.grant = None
         self.peer = peer
         self.secure = secure
         self.id = ""

@@ -174,7 +174,7 @@ class Stream(Exchange):
             return
         if self.body_bytes > self.body_bytes_max:
             self.host.consumed(self, size)
-            self._fail(self.host.serving.render_refusal(413, "request body is too large"))
+            self._fail(self.host.serving.render_refusal(413, "request body is too large", self))
             return
         if self.upload is None:
             self.add_piece(data)
@@ -223,7 +223,7 @@ class Stream(Exchange):
         self._fail(self.host.serving.render_failure(self, error))
 
     def refuse(self, refusal: Refusal) -> None:
-        self._fail(self.host.serving.render_refusal(refusal.status, refusal.message))
+        self._fail(self.host.serving.render_refusal(refusal.status, refusal.message, self))
 
     def _fail(self, response: Response) -> None:
         """The request went wrong: say so, or cut the response that already began."""
@@ -384,7 +384,7 @@ class Stream(Exchange):
             return  # a full-duplex session may be quiet
         if self.upload is not None and self.upload.paused:
             self.since_s = now_s  # the client is not late for what we did not ask for
-        elif now_s - self.since_s >= limits.body_timeout_s:
+        elif now_s - self.since_s >= limits.body_timeout_of(self.route):
             self.refuse(Refusal(408, "request body took too long"))
 
 

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Protocol
 
 from headwater.engine.clock import Clock
-from headwater.wire.http import Application, Buffer, Request, Response
+from headwater.wire.http import Application, Buffer, Request, Response, Route
 
 LOGGER = logging.getLogger(__name__)
 
@@ -46,6 +46,12 @@ class ServerLimits:
     pipeline_bytes_max: int = 64 * KIB  # of a body read ahead of the answer before it
     linger_bytes_max: int = 256 * KIB  # discarded after a last response, so it can be read
     linger_timeout_s: float = 2.0
+
+    def body_timeout_of(self, route: Route | None) -> float:
+        """How long a client may send nothing of the body that this route takes."""
+        if route is None or route.body_timeout_s is None:
+            return self.body_timeout_s
+        return route.body_timeout_s
 
 
 class Connection(Protocol):
@@ -136,10 +142,10 @@ class Serving:
     def next_request_id(self) -> str:
         return self._request_id_prefix + hex(next(self._request_numbers))[2:]
 
-    def render_refusal(self, status: int, message: str) -> Response:
+    def render_refusal(self, status: int, message: str, request: Request | None = None) -> Response:
         """The application's answer to what it was not asked, or a bare one if it has none."""
         try:
-            return self.application.refuse(status, message)
+            return self.application.refuse(status, message, request)
         except Exception:
             LOGGER.exception("the application could not render a refusal. status=%d", status)
             return Response(status, body=message.encode())
@@ -153,7 +159,7 @@ class Serving:
             request.path,
             exc_info=error,
         )
-        return self.render_refusal(500, "internal error")
+        return self.render_refusal(500, "internal error", request)
 
     def report(self, request: Request, status: int, body_bytes: int) -> None:
         """Tell the hook of a complete response."""

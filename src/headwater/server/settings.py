@@ -25,6 +25,7 @@ CONFIG_VARIABLE = "HEADWATER_CONFIG"
 FOREIGN_VARIABLES = frozenset({CONFIG_VARIABLE, "HEADWATER_URL", "HEADWATER_TOKEN"})
 
 DAY_S = 24 * 3600
+ROOT_TOKEN_MIN = 16
 
 
 class SettingsError(Exception):
@@ -190,6 +191,13 @@ class Settings:
         kinds.seconds(0.1, DAY_S),
         "Without a byte of an announced body; beyond it 408.",
     )
+    incremental_timeout_s: float = _setting(
+        "Timeouts",
+        300.0,
+        kinds.seconds(0.1, DAY_S),
+        "The same for an incremental append, whose writer may have to think. "
+        "What it brought before stays.",
+    )
     keep_alive_timeout_s: float = _setting(
         "Timeouts",
         75.0,
@@ -217,6 +225,13 @@ class Settings:
         "The address clients use, for `Location` and callback URLs. "
         "Without it, they are built from each request's own scheme and host.",
     )
+    s2_domain: str = _setting(
+        "Proxies and browsers",
+        "",
+        kinds.text("DOMAIN", "a domain name, such as b.example.com"),
+        "S2 clients may name their basin by host: `{basin}.DOMAIN`. "
+        "Without it, they send the header `s2-basin`.",
+    )
     trusted_proxies: str = _setting(
         "Proxies and browsers",
         "",
@@ -229,6 +244,21 @@ class Settings:
         "*",
         kinds.origins(),
         "Web pages of these origins may use the server. Empty allows none but its own.",
+    )
+
+    auth: bool = _setting(
+        "Access",
+        False,
+        kinds.switch(),
+        "Ask for an access token with every request, except `/health` and `/ready`. "
+        "`headwater token init` makes the first one.",
+    )
+    root_token: str = _setting(
+        "Access",
+        "",
+        kinds.text("TOKEN", "a secret of your own"),
+        "With `auth`: a token that permits everything and is kept nowhere, besides those that "
+        "were issued. Set it in the environment: others can see the flags of a process.",
     )
 
     allow_local_webhooks: bool = _setting(
@@ -265,6 +295,10 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
+        if self.root_token and not self.auth:
+            raise SettingsError("root_token is of use with auth only; switch auth on")
+        if self.root_token and len(self.root_token) < ROOT_TOKEN_MIN:
+            raise SettingsError(f"root_token has fewer than {ROOT_TOKEN_MIN} characters")
         if bool(self.tls_cert) != bool(self.tls_key):
             missing = "tls_key" if self.tls_cert else "tls_cert"
             raise SettingsError(f"tls_cert and tls_key belong together; {missing} is not set")

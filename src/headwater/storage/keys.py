@@ -24,6 +24,7 @@ _RUN = struct.Struct(">cQQ")
 _DEADLINE = struct.Struct(">cQQ")
 _PIECE = struct.Struct(">cQI")
 
+STORE_FORMAT = b"1"
 FORMAT = b"mformat"
 STORE_TAG = b"mtag"
 NEXT_ID = b"mnext-id"
@@ -34,7 +35,11 @@ RUN_PREFIX = b"r"
 DEADLINE_PREFIX = b"e"
 GARBAGE_PREFIX = b"g"
 DOCUMENT_PREFIX = b"d"
+PIECE_PREFIX = b"p"
 UPLOAD_PREFIX = b"u"
+
+BUCKETS = "bucket"
+"""The collection of documents that describe buckets."""
 
 SHARD_SHIFT = 48
 
@@ -94,6 +99,11 @@ def split_document(key: bytes) -> tuple[str, str]:
 
 def piece(upload: int, number: int) -> bytes:
     return _PIECE.pack(b"p", upload, number)
+
+
+def split_piece(key: bytes) -> tuple[int, int]:
+    _, upload, number = _PIECE.unpack(key)
+    return upload, number
 
 
 def pieces_end(upload: int) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from sortedcontainers import SortedDict
 
+from headwater.core.errors import Conflict
 from headwater.storage.store import Batch
 
 
@@ -78,6 +80,9 @@ class MemoryStore:
 
     def compact(self) -> None:
         """Removed entries are gone already."""
+
+    def copy(self, name: str) -> Path:
+        raise Conflict("this server keeps nothing on disk, so there is nothing to copy")
 
     def size_bytes(self) -> int:
         return self._bytes

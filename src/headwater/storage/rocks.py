@@ -7,12 +7,15 @@ is refused (`no_slowdown`) and tried again by the committer, because a stall wou
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -37,10 +40,30 @@ class RocksStore:
 
     durable = True
 
-    def __init__(self, folder: Path, *, cache_bytes: int = 256 * MIB) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cache_bytes: int = 256 * MIB,
+        read_only: bool = False,
+        drop_damaged_tail: bool = False,
+    ) -> None:
+        """`read_only` opens what is there and writes nothing, not even what the log still has.
+        `drop_damaged_tail` drops the log from the first record on that is damaged, whatever
+        follows; without it, a log that is more than torn is refused."""
         self._folder = folder
-        self._db = Rdict(str(folder), _options(cache_bytes))
+        self._read_only = read_only
+        if read_only:
+            access = AccessType.read_only()
+        else:
+            access = AccessType.read_write()
+            folder.mkdir(parents=True, exist_ok=True)
+            for left_over in folder.parent.glob(f".{folder.name}-copy-*"):
+                shutil.rmtree(left_over, ignore_errors=True)
+        options = _options(cache_bytes)
+        if drop_damaged_tail:
+            options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+        self._db = Rdict(str(folder), options, access_type=access)
         self._logged = WriteOptions()
         self._logged.no_slowdown = True
         self._unlogged = WriteOptions()
@@ -98,6 +121,13 @@ class RocksStore:
         self._db.flush(True)
         self._db.compact_range(None, None)
 
+    def copy(self, name: str) -> Path:
+        # Without the log, so that there is little left to do while the GIL is held.
+        self._db.flush(True)
+        target = self._folder.with_name(f".{self._folder.name}-copy-{name}")
+        Checkpoint(self._db).create_checkpoint(str(target))
+        return target
+
     def size_bytes(self) -> int:
         return sum(entry.stat().st_size for entry in self._folder.iterdir() if entry.is_file())
 
@@ -114,7 +144,8 @@ class RocksStore:
         }
 
     def close(self) -> None:
-        self._db.flush_wal(True)
+        if not self._read_only:
+            self._db.flush_wal(True)
         self._db.close()
 
 

@@ -57,6 +57,7 @@ _LENGTH = struct.Struct("<I")
 _checksum = crc32c.crc32c
 
 RecordHeaders = Sequence[tuple[bytes, bytes]]
+Buffer = bytes | bytearray | memoryview
 
 # Columns are written as they lie in memory.
 assert sys.byteorder == "little"
@@ -110,7 +111,7 @@ class RunBuilder:
         if headers:
             flags |= HAS_HEADERS
             self._bits |= HEADERS
-            encoded = _encode_headers(headers)
+            encoded = encode_headers(headers)
             self._headers += encoded
             self.stored_bytes += len(encoded)
         self._times.append(time_ms)
@@ -125,6 +126,42 @@ class RunBuilder:
             self._bodies.append(b",")
             self.body_bytes += 1
             self.stored_bytes += 1
+
+    def extend(
+        self,
+        bodies: Sequence[bytes],
+        flags: bytearray,
+        times: Sequence[int],
+        headers: Sequence[RecordHeaders] | None = None,
+    ) -> None:
+        """Add several records, column by column."""
+        for index, own in enumerate(headers or ()):
+            if own:
+                flags[index] |= HAS_HEADERS
+                self._bits |= HEADERS
+                encoded = encode_headers(own)
+                self._headers += encoded
+                self.stored_bytes += len(encoded)
+        for flag in set(flags):
+            if flag & (CONTINUES | COMMAND):
+                self._bits |= PARTS if flag & CONTINUES else COMMANDS
+        size = sum(map(len, bodies))
+        self._times.extend(times)
+        self._lengths.extend(map(len, bodies))
+        self._flags += flags
+        if self._bits & JSON and not self._bits & (PARTS | COMMANDS):
+            self._bodies += (b",".join(bodies), b",")
+            size += len(bodies)
+        elif self._bits & JSON:
+            for body, flag in zip(bodies, flags, strict=True):
+                self._bodies.append(body)
+                if not flag & (CONTINUES | COMMAND):
+                    self._bodies.append(b",")
+                    size += 1
+        else:
+            self._bodies.extend(bodies)
+        self.body_bytes += size
+        self.stored_bytes += size + RECORD_BYTES * len(bodies)
 
     def encode(self) -> bytes:
         count = len(self._lengths)
@@ -233,6 +270,11 @@ class Run:
         return SeqNum(self.first + self.count)
 
     @property
+    def data(self) -> bytes:
+        """As it is stored."""
+        return self._data
+
+    @property
     def stored_bytes(self) -> int:
         return len(self._data)
 
@@ -302,7 +344,7 @@ class Run:
     def position(self, seq: SeqNum) -> Position:
         return Position(seq, self.byte_at(seq))
 
-    def bodies(self, start: int, stop: int) -> memoryview:
+    def bodies(self, start: int, stop: int) -> Buffer:
         """The stored bodies of records `start` to `stop` (indexes), commas included.
 
         Only for plain runs; the others go record by record through `body`.
@@ -314,10 +356,10 @@ class Run:
             low, high = low + start, high + stop
         return memoryview(self._data)[self.bodies_at + low : self.bodies_at + high]
 
-    def all_bodies(self) -> memoryview:
+    def all_bodies(self) -> Buffer:
         return memoryview(self._data)[self.bodies_at : self.bodies_at + self.body_bytes]
 
-    def record_bodies(self) -> list[memoryview]:
+    def record_bodies(self) -> Sequence[Buffer]:
         """The body of every record, without commas."""
         view = memoryview(self._data)
         at = self.bodies_at
@@ -328,7 +370,7 @@ class Run:
             at += length + (0 if flag & (CONTINUES | COMMAND) else comma)
         return found
 
-    def record_headers(self) -> list[RecordHeaders]:
+    def record_headers(self) -> Sequence[RecordHeaders]:
         """The headers of every record, empty where it has none."""
         if not self.bits & HEADERS:
             return [()] * self.count
@@ -336,7 +378,7 @@ class Run:
         found: list[RecordHeaders] = []
         for flag in self.flags:
             if flag & HAS_HEADERS:
-                headers, at = _decode_headers(self._data, at)
+                headers, at = decode_headers(self._data, at)
                 found.append(headers)
             else:
                 found.append(())
@@ -395,14 +437,14 @@ def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> byte
     )
 
 
-def _encode_headers(headers: RecordHeaders) -> bytes:
+def encode_headers(headers: RecordHeaders) -> bytes:
     parts = [_PAIRS.pack(len(headers))]
     for header_name, value in headers:
         parts += (_LENGTH.pack(len(header_name)), header_name, _LENGTH.pack(len(value)), value)
     return b"".join(parts)
 
 
-def _decode_headers(data: bytes, at: int) -> tuple[RecordHeaders, int]:
+def decode_headers(data: bytes, at: int) -> tuple[RecordHeaders, int]:
     (pairs,) = _PAIRS.unpack_from(data, at)
     at += _PAIRS.size
     found = []

@@ -7,7 +7,11 @@ written, durable or not; that readers of streams see only durable data is the en
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
+
+SHARD_FOLDER = "shard-000"
+"""Where in a data folder the store is."""
 
 
 class Batch(Protocol):
@@ -55,6 +59,10 @@ class Store(Protocol):
 
     def compact(self) -> None:
         """Give the space of removed data back. Blocks; call it from a thread."""
+
+    def copy(self, name: str) -> Path:
+        """Make a consistent copy in a new folder, which the caller removes. Blocks; call it from
+        a thread. Raises Conflict when nothing is on disk."""
 
     def size_bytes(self) -> int:
         """Bytes on disk (or held, in memory)."""

@@ -22,6 +22,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Headers = dict[bytes, bytes]
 
+ENCRYPTION_KEY = b"s2-encryption-key"
+"""The key of an encrypted stream, in base64, on every dialect. S2 API: encryption."""
+
 
 def parse_text(headers: Headers, name: bytes, *, bytes_max: int) -> str | None:
     """A header as text, one character a byte: it compares bytewise and is echoed as it came."""

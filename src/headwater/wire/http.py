@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from headwater.core.access import Grant
 from headwater.core.pending import Pending
 
 Header = tuple[bytes, bytes]
@@ -55,6 +56,7 @@ class Request:
     __slots__ = (
         "body",
         "body_reader",
+        "grant",
         "headers",
         "id",
         "method",
@@ -82,6 +84,8 @@ class Request:
         self.headers = headers
         self.body = body
         self.body_reader: BodyReader | None = None
+        self.grant: Grant | None = None
+        """What its access token permits; None on a server that asks for none."""
         self.peer = peer
         self.secure = secure
         self.id = ""
@@ -152,7 +156,7 @@ Answer = Response | Pending[Response]
 class Route:
     """What the application wants done with a request, decided when its headers are complete."""
 
-    __slots__ = ("body_bytes_max", "handle", "streams_body")
+    __slots__ = ("body_bytes_max", "body_timeout_s", "handle", "streams_body")
 
     def __init__(
         self,
@@ -160,10 +164,22 @@ class Route:
         *,
         body_bytes_max: int,
         streams_body: bool = False,
+        body_timeout_s: float | None = None,
     ) -> None:
         self.handle = handle
         self.body_bytes_max = body_bytes_max
         self.streams_body = streams_body
+        self.body_timeout_s = body_timeout_s
+        """How long the client may send nothing of its body; None as the server has it."""
+
+    def with_handle(self, handle: Callable[[Request], Answer]) -> Route:
+        """The same route, answered by another function."""
+        return Route(
+            handle,
+            body_bytes_max=self.body_bytes_max,
+            streams_body=self.streams_body,
+            body_timeout_s=self.body_timeout_s,
+        )
 
 
 class Application(Protocol):
@@ -177,5 +193,8 @@ class Application(Protocol):
         `request.body`, or at once with `request.body_reader` when it streams the body.
         """
 
-    def refuse(self, status: int, message: str) -> Response:
-        """The answer to what is not a valid request: 400, 408, 413, 414, 431, 501, 505."""
+    def refuse(self, status: int, message: str, request: Request | None = None) -> Response:
+        """The answer to what is not a valid request: 400, 408, 413, 414, 431, 501, 505.
+
+        `request` is as much of it as is known, if there is anything.
+        """

@@ -32,11 +32,15 @@ def base64_event(payload: bytes) -> bytes:
 
 
 def control_event(
-    next_offset: bytes, *, cursor: int | None, up_to_date: bool, closed: bool
+    next_offset: bytes, *, cursor: int | None, up_to_date: bool, closed: bool, more: bytes = b""
 ) -> bytes:
-    """Where the reader stands. The cursor is left out once the stream is closed."""
-    return b'event: control\ndata:{"streamNextOffset":"%b"%b%b%b}\n\n' % (
+    """Where the reader stands. The cursor is left out once the stream is closed.
+
+    `more` are further members of the object, each after a comma.
+    """
+    return b'event: control\ndata:{"streamNextOffset":"%b"%b%b%b%b}\n\n' % (
         next_offset,
+        more,
         b"" if cursor is None else b',"streamCursor":"%d"' % cursor,
         b',"upToDate":true' if up_to_date else b"",
         b',"streamClosed":true' if closed else b"",

@@ -253,6 +253,16 @@ def test_a_reader_that_goes_away_is_forgotten(server: DurableServer) -> None:
     assert all(poll.waiting for poll in polls)
 
 
+def test_a_reader_that_may_be_gone_is_answered_at_once(server: DurableServer) -> None:
+    tail = server.make("s", b"hello")
+    timers = server.clock.timers
+    poll = server.poll("s", tail)
+    assert poll.answer is not None
+    poll.answer.hurry()
+    assert (poll.reply.status, poll.reply.next, poll.reply.up_to_date) == (204, tail, True)
+    assert (server.engine.followers, server.clock.timers) == (0, timers)
+
+
 @pytest.mark.parametrize("when", ["before the commit", "after the commit"])
 def test_a_reader_that_waits_for_a_commit_may_go_away_too(when: str) -> None:
     """A long-poll on a stream that is being created waits for that first."""
@@ -271,6 +281,22 @@ def test_a_reader_that_waits_for_a_commit_may_go_away_too(when: str) -> None:
         if when == "after the commit":
             assert server.engine.followers == 1
             polling.cancel()
+        assert server.engine.followers == 0
+
+
+def test_a_reader_that_waited_for_a_commit_can_be_hurried() -> None:
+    store = FaultyStore()
+    with DurableServer(store) as server:
+        store.hold_syncs()
+        creating = server.begin("PUT", "s", content_type=TEXT)
+        server.runner.turn(3)
+        polling = server.begin("GET", "s", "offset=-1&live=long-poll")
+        assert isinstance(polling, Pending)
+        store.release_syncs()
+        assert server.runner.result(creating).status == 201
+        server.settle()
+        polling.hurry()
+        assert server.runner.result(polling).status == 204
         assert server.engine.followers == 0
 
 

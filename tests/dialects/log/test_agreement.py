@@ -1,5 +1,5 @@
-"""One stream, many ways to read it: Arrow, lines of JSON, Durable Streams. They agree, whatever
-was written, forked, packed, or opened again.
+"""One stream, many ways to read it: Arrow, lines of JSON, Durable Streams, S2. They agree, whatever
+was written, by whichever API, forked, packed, or opened again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from headwater.core.records import CONTINUES
+from headwater.core.names import DURABLE_STREAMS_BUCKET
+from headwater.core.records import COMMAND, CONTINUES
+from headwater.dialects.s2.data import DataPlane
+from headwater.dialects.s2.routes import ROOT as S2_ROOT
+from headwater.dialects.s2.routes import S2Dialect, S2Options
+from headwater.wire.http import Request, Response, Route
 from tests.support.clock import FakeClock
 from tests.support.durable import BYTES, JSON, NOW_MS, producer
 from tests.support.engines import small_sizes
@@ -34,8 +39,66 @@ values = st.one_of(
 pairs = st.lists(st.tuples(st.sampled_from([b"k", b"\xff"]), st.binary(max_size=3)), max_size=2)
 
 
+class S2View:
+    """The S2 API over the engine of a server, for the streams of `/v1/stream/`."""
+
+    def __init__(self, server: LogServer) -> None:
+        self._server = server
+        self._s2 = S2Dialect(server.engine, S2Options())
+        self._s2.serve(DataPlane(server.engine, self._s2.options).handlers())
+
+    def send(self, method: str, name: str, query: str = "", body: bytes = b"") -> Response:
+        given = {
+            b"s2-basin": DURABLE_STREAMS_BUCKET.encode(),
+            b"s2-format": b"base64",
+            b"content-type": b"application/json",
+        }
+        request = Request(method, f"{S2_ROOT}/streams/{name}/records", query, given, body=body)
+        route = self._s2.begin(request)
+        assert isinstance(route, Route), route
+        return self._server.runner.result(route.handle(request))
+
+    def append(self, name: str, rows: list[tuple[bytes, Pairs]]) -> None:
+        records = [
+            {"body": encode(body), "headers": [[encode(one), encode(two)] for one, two in pairs]}
+            for body, pairs in rows
+        ]
+        reply = self.send("POST", name, body=json.dumps({"records": records}).encode())
+        assert reply.status == 200, (reply.status, reply.body)
+        self._server.settle()
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Every record, as Arrow has it but for the flags."""
+        found: list[dict[str, Any]] = []
+        while True:
+            reply = self.send("GET", name, f"seq_num={len(found)}&count=7")
+            if reply.status == 416:
+                return found
+            assert reply.status == 200, (reply.status, reply.body)
+            body = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
+            found += map(as_row, json.loads(body)["records"])
+
+
+def as_row(record: dict[str, Any]) -> dict[str, Any]:
+    headers = record.get("headers", [])
+    return {
+        "seq_num": record["seq_num"],
+        "timestamp": record["timestamp"],
+        "body": decode(record.get("body", "")),
+        "headers": [{"name": decode(name), "value": decode(value)} for name, value in headers],
+    }
+
+
+def encode(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def decode(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
 class Readers(RuleBasedStateMachine):
-    """Writes through both dialects; looks at everything in every form now and then."""
+    """Writes through all dialects; looks at everything in every form now and then."""
 
     @initialize()
     def begin(self) -> None:
@@ -43,6 +106,7 @@ class Readers(RuleBasedStateMachine):
         self.cleanup.enter_context(small_sizes())
         self.clock = FakeClock(NOW_MS)
         self.server = LogServer(clock=self.clock)
+        self.s2 = S2View(self.server)
         self.kinds = {"bytes": BYTES, "json": JSON}
         self.offsets = {
             name: [self.server.make(name, content_type=kind)] for name, kind in self.kinds.items()
@@ -74,6 +138,20 @@ class Readers(RuleBasedStateMachine):
         reply = self.server.add(name, bodies, headers, **claim)
         assert reply.status == 200, reply
         self.offsets[name].append(reply.json["tail"]["offset"])
+
+    @rule(data=st.data(), fenced=st.booleans())
+    def append_by_s2(self, data: st.DataObject, fenced: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.kinds)))
+        rows: list[tuple[bytes, Pairs]] = [
+            (body, data.draw(pairs)) for body in self.messages(data, name)
+        ]
+        if fenced:
+            rows.insert(data.draw(st.integers(0, len(rows))), (b"", [(b"", b"fence")]))
+        self.s2.append(name, rows)
+        tail = self.server.head(name).next
+        if fenced:
+            self.offsets[name].clear()  # a fork counts messages, which a command is not
+        self.offsets[name].append(tail)
 
     @rule(data=st.data())
     def fork(self, data: st.DataObject) -> None:
@@ -108,6 +186,7 @@ class Readers(RuleBasedStateMachine):
         self.server.settle()
         self.server.runner.abandon()
         self.server = LogServer(self.server.engine.store, self.clock)
+        self.s2 = S2View(self.server)
         self.server._types = types  # noqa: SLF001
         assert {name: self.forms(name) for name in self.kinds} == before
 
@@ -124,6 +203,7 @@ class Readers(RuleBasedStateMachine):
         messages = self.check_forms(name, "view=messages")
         info = self.server.info(name)
         assert [row["seq_num"] for row in records] == list(range(info["tail"]["seq_num"]))
+        assert self.s2.rows(name) == numbered_parts(records)
         assert joined(records) == [row["body"] for row in messages]
         assert len(messages) == info["tail"]["messages"]
         bodies = [row["body"] for row in messages]
@@ -196,9 +276,28 @@ def text(fields: dict[str, Any], name: str) -> bytes:
     return str(fields[name]).encode()
 
 
+def numbered_parts(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same records as S2 shows them: without flags, and parts of a message are numbered."""
+    found: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
+    for row in records:
+        shown = {name: value for name, value in row.items() if name != "flags"}
+        found.append(shown)
+        parts.append(shown)
+        if row["flags"] & CONTINUES:
+            continue
+        for number, part in enumerate(parts if len(parts) > 1 else (), 1):
+            header = {"name": b"headwater-part", "value": b"%d/%d" % (number, len(parts))}
+            part["headers"] = [*part["headers"], header]
+        parts = []
+    return found
+
+
 def joined(records: list[dict[str, Any]]) -> list[bytes]:
     found, parts = [], []
     for row in records:
+        if row["flags"] & COMMAND:
+            continue
         parts.append(row["body"])
         if not row["flags"] & CONTINUES:
             found.append(b"".join(parts))

@@ -7,12 +7,14 @@ import pytest
 from headwater.core.commands import Append, Create, ForkClaim
 from headwater.core.pending import Pending
 from headwater.core.subscription_config import parse_config
+from headwater.dialects.durable.routes import DurableOptions
 from headwater.dialects.log.routes import LogDialect, LogOptions
+from headwater.dialects.ursula.routes import UrsulaDialect
 from headwater.engine import lineage
 from headwater.engine.subscriptions import Subscriptions
-from headwater.wire.http import Response
+from headwater.wire.http import Request, Response, Route
 from tests.support.builders import claim
-from tests.support.durable import NOW_MS, producer
+from tests.support.durable import BYTES, NOW_MS, ORIGIN, producer, token
 from tests.support.log import LogReply, LogServer
 from tests.support.stores import FaultyStore
 
@@ -41,6 +43,7 @@ def test_it_has_what_the_list_has_and_more(server: LogServer) -> None:
         "forks": [],
         "forks_complete": True,
         "subscriptions": [],
+        "snapshot": None,
         "followers": 0,
         "storage": {
             "checkpoint_bytes": rest["storage"]["checkpoint_bytes"],
@@ -55,6 +58,23 @@ def test_an_empty_stream_has_no_times(server: LogServer) -> None:
     server.make("s")
     info = server.info()
     assert (info["first_record_at_ms"], info["last_record_at_ms"]) == (None, None)
+
+
+def test_the_latest_snapshot_is_told(server: LogServer) -> None:
+    server.make("s", b"ab", b"cd")
+    ursula = UrsulaDialect(server.engine, DurableOptions(), origin_of=lambda request: ORIGIN)
+    for at, body in ((2, b"old"), (4, b"state")):
+        request = Request("PUT", f"/durable-streams/s/snapshot/{at}", "", {}, body=body)
+        route = ursula.begin(request)
+        assert isinstance(route, Route)
+        assert server.runner.result(route.handle(request)).status == 204
+    snapshot = server.info()["snapshot"]
+    assert len(snapshot.pop("digest")) == 64
+    assert snapshot == {
+        "at": {"seq_num": 2, "byte": 4, "offset": token(2, 4)},
+        "content_type": BYTES,
+        "bytes": 5,
+    }
 
 
 def test_forks_are_listed_and_know_what_they_inherit(server: LogServer) -> None:

@@ -96,7 +96,7 @@ def test_every_parameter_is_in_it_and_is_taken(server: LogServer, document: dict
             refused = server.fetch(_fill(path), "no_such=1")
             assert "'no_such'" in refused.message
         for name in names:
-            reply = server.fetch(_fill(path), f"{name}=%FF")
+            reply = server.fetch(_fill(path), f"{name}=%FF", method=method)
             assert reply.status == 400 and name in reply.message
         assert parameters(operation, "path") == (["bucket", "name"] if "{" in path else [])
 
@@ -131,6 +131,8 @@ def test_real_answers_have_the_form_it_gives(server: LogServer, document: dict[s
     headers = [[(b"k", b"v"), (b"\xff", b"\xff")]]
     check(closed, "AppendResult", server.add("t", [b"x"], headers, **producer()).json)
     check(closed, "AppendResult", server.add("t", [b"x"], headers, **producer()).json)
+    trimmed = server.fetch("trim/durable-streams/t", "to=1", method="POST")
+    check(closed, "TrimResult", trimmed.json)
     for line in server.records("t").lines:
         check(closed, "RecordLine", line)
     check(closed, "Error", server.fetch("records/b/none").json)
@@ -153,7 +155,7 @@ def test_content_types_and_headers_are_those_of_answers(
 
 def test_every_status_of_a_refused_request_is_listed(document: dict[str, Any]) -> None:
     """Those that any request may meet (the server is full, or fails) are left to the page."""
-    anywhere = {429, 500, 503, 507}
+    anywhere = {401, 429, 500, 503, 507}
     elsewhere = {"ContentTypeMismatch", "SequenceRegression", "StreamExists", "ForkRefused"}
     listed = {
         int(status)

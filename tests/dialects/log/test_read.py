@@ -136,6 +136,7 @@ def test_a_range_says_what_it_is(ten: LogServer) -> None:
     found = {name: value for name, value in headers.items() if name.startswith("log-")}
     assert found == {
         "log-version": "1",
+        "log-stream-id": ten.info()["id"],
         "log-from-seq": "3",
         "log-to-seq": "10",
         "log-first-seq": "0",

@@ -47,6 +47,7 @@ def test_a_stream_is_told_whole(server: LogServer) -> None:
         "lifetime": {"ttl_s": 60, "anchor": "access", "expires_at_ms": NOW_MS + 61_000},
         "retention": None,
         "source": None,
+        "cipher": None,
     }
 
 

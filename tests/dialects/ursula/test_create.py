@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from headwater.dialects.durable.rules import ROOT
+from headwater.wire.http import Request
 from tests.support.durable import BYTES, JSON, ORIGIN, START, TEXT, producer, token
-from tests.support.ursula import UrsulaServer
+from tests.support.ursula import NUMBERED, UrsulaServer
 
 TITLED = '{"title":"Support session","metadata":{"purpose":"customer-support"}}'
 
@@ -281,6 +283,29 @@ def test_201_and_its_headers(server: UrsulaServer) -> None:
     assert not reply.body
 
 
+def test_201_of_a_json_stream_has_record_numbers(server: UrsulaServer) -> None:
+    created = server.put("demo/s", b"[1,2]", content_type=JSON)
+    assert created.headers["stream-extensions"] == NUMBERED
+    assert created.headers["stream-record-start"] == "0"
+    assert created.headers["stream-record-next"] == "2"
+    again = server.put("demo/s", b"[1,2]", content_type=JSON)
+    text = server.put("demo/t", b"1", content_type=TEXT)
+    for reply in (again, text):
+        assert not any(name.startswith("stream-record-") for name in reply.headers)
+
+
+def test_201_of_a_fork_tells_the_records_it_begins_with(server: UrsulaServer) -> None:
+    server.make("demo/s", b"[1,2,3]", content_type=JSON)
+    forked = server.put("demo/f", stream_forked_from="demo/s", stream_fork_offset="2")
+    assert forked.headers["stream-record-start"] == "0"
+    assert forked.headers["stream-record-next"] == "2"
+    server.request("PATCH", "demo/s", stream_retention="records=1")
+    server.advance(3)
+    late = server.put("demo/g", stream_forked_from="demo/s")
+    assert late.headers["stream-record-start"] == "2"
+    assert late.headers["stream-record-next"] == "3"
+
+
 def test_lifetime_and_closed_headers_only_when_set(server: UrsulaServer) -> None:
     found = server.put("demo/s").headers
     assert found.keys().isdisjoint({"stream-ttl", "stream-expires-at", "stream-closed"})
@@ -340,7 +365,5 @@ def test_bucket_comes_into_being_on_first_use(server: UrsulaServer) -> None:
 
 def test_a_stream_is_the_same_in_every_dialect(server: UrsulaServer) -> None:
     server.make("durable-streams/s", b"x")
-    from tests.support.durable import DurableServer
-
-    request = DurableServer.begin(server, "GET", "s")
-    assert server.runner.result(request).status == 200
+    answer = server.dialect.read(Request("GET", f"{ROOT}/s", "", {}))
+    assert server.runner.result(answer).status == 200

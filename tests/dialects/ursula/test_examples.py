@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from headwater.server.settings import Settings
 from tests.support.inprocess import ServingThread, serving
 
 HELLO = "curl -X PUT http://127.0.0.1:4437/demo/hello"
@@ -85,6 +86,11 @@ def test_a_stream_with_a_first_entry(shell: Shell) -> None:
     assert json.loads(shell.send("GET", "/demo/hello")[2]) == [{"msg": "first entry"}]
 
 
+def test_the_address_of_the_page_is_the_one_of_a_server_without_settings() -> None:
+    settings = Settings()
+    assert HELLO.startswith(f"curl -X PUT http://{settings.host}:{settings.port}/")
+
+
 def test_the_first_two_name_one_stream_with_two_types(shell: Shell) -> None:
     assert shell.run(HELLO)[0] == 201
     assert shell.run(FIRST_ENTRY)[0] == 409
@@ -128,6 +134,14 @@ def test_what_is_written_here_is_read_through_the_native_api(shell: Shell) -> No
     assert [found["name"] for found in listed["streams"]] == ["hello"]
 
 
+def test_what_is_written_here_is_read_through_s2(shell: Shell) -> None:
+    shell.run(FIRST_ENTRY)
+    status, _, body = shell.send("GET", "/v1/streams/hello/records?seq_num=0", {"s2-basin": "demo"})
+    assert status == 200
+    (record,) = json.loads(body)["records"]
+    assert json.loads(record["body"]) == {"msg": "first entry"}
+
+
 def test_the_servers_own_paths_are_no_buckets(shell: Shell) -> None:
     assert shell.send("GET", "/health")[0] == 200
     for path in ("/", "/health/x", "/v1/nothing", "/favicon.ico", "/__x/y", "/a%20b"):
@@ -146,3 +160,17 @@ def test_subscriptions_of_a_bucket(shell: Shell) -> None:
     assert shell.send("GET", "/demo/__ds/subscriptions/one")[0] == 200
     assert shell.send("GET", "/other/__ds/subscriptions/one")[0] == 404
     assert shell.send("PUT", "/demo/__ds", given)[0] != 201
+
+
+def test_a_bucket_with_subscriptions_cannot_be_deleted(shell: Shell) -> None:
+    given = {"Content-Type": "application/json"}
+    shell.run(HELLO)
+    shell.send("PUT", "/demo/wakes", given)
+    body = b'{"type":"pull-wake","pattern":"**","wake_stream":"wakes"}'
+    shell.send("PUT", "/demo/__ds/subscriptions/one", given, body)
+    for path in ("/demo/hello", "/demo/wakes"):
+        assert shell.send("DELETE", path)[0] == 204
+    status, _, answer = shell.send("DELETE", "/demo")
+    assert (status, "subscriptions" in json.loads(answer)["error"]["message"]) == (409, True)
+    assert shell.send("DELETE", "/demo/__ds/subscriptions/one")[0] == 204
+    assert shell.send("DELETE", "/demo")[0] == 204

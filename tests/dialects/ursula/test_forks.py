@@ -197,6 +197,18 @@ def test_lifetime_is_inherited_unless_set(server: UrsulaServer) -> None:
     assert server.head("demo/f").headers["stream-ttl"] == "40"
 
 
+def test_expiration_is_inherited_unless_set(server: UrsulaServer) -> None:
+    at, later = "2027-01-15T09:00:00.000Z", "2027-01-15T10:00:00.000Z"
+    server.make("demo/s", stream_expires_at=at)
+    fork = server.put("demo/f", stream_forked_from="demo/s")
+    assert fork.headers["stream-expires-at"] == at
+    other = server.put("demo/g", stream_forked_from="demo/s", stream_expires_at=later)
+    assert other.headers["stream-expires-at"] == later
+    ttl = server.put("demo/h", stream_forked_from="demo/s", stream_ttl="5")
+    assert ttl.headers["stream-ttl"] == "5"
+    assert "stream-expires-at" not in ttl.headers
+
+
 def test_attributes_are_inherited_unless_set(server: UrsulaServer) -> None:
     server.make("demo/s", stream_attrs='{"title":"parent"}')
     for name, given, title in (

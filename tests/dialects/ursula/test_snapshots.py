@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import email.policy
 import hashlib
+from collections.abc import Iterator
 from email.parser import BytesParser
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from headwater.core.limits import RECORD_BODY_BYTES_MAX
+from headwater.dialects.ursula.snapshots import BUSY_RETRY_S
 from headwater.engine.snapshots import PIECE_BYTES
 from headwater.server.http1_request import Upload
 from headwater.storage.memory import MemoryStore
 from headwater.storage.rocks import RocksStore
 from headwater.wire.http import Request, Route, StreamedResponse
 from tests.support.durable import BYTES, JSON, START, TEXT, Poll, Reply, Writer, token
-from tests.support.ursula import UrsulaServer
+from tests.support.stores import DiskError, FaultyStore
+from tests.support.ursula import NUMBERED, UrsulaServer
 
 STATE = "application/x-state"
 
@@ -60,7 +64,7 @@ def parts_of(reply: Reply, body: bytes) -> list[tuple[str, bytes]]:
 
 
 def digest_of(kind: str, body: bytes) -> str:
-    return hashlib.sha256(len(kind).to_bytes(8, "little") + kind.encode() + body).hexdigest()
+    return blake3(len(kind).to_bytes(8, "little") + kind.encode() + body).hexdigest()
 
 
 @pytest.mark.parametrize("at", ["5", token(2, 5), "00000000000000000005"])
@@ -92,6 +96,9 @@ def test_a_snapshot_may_be_named_by_record(server: UrsulaServer) -> None:
     server.make("demo/s", b"[1,2,3]", content_type=JSON)
     reply = server.request("PUT", "demo/s/snapshot", "record=2", b"x")
     assert reply.headers["stream-snapshot-offset"] == token(2, 2)
+    assert reply.headers["stream-record-next"] == "2"
+    found, _ = download(server, "demo/s/snapshot/2")
+    assert found.headers["stream-record-next"] == "2"
     assert server.request("PUT", "demo/s/snapshot", "record=9", b"x").status == 409
     assert server.request("PUT", "demo/s/snapshot", "", b"x").status == 400
 
@@ -138,7 +145,18 @@ def test_what_is_not_there_is_404(server: UrsulaServer) -> None:
     server.make("demo/s")
     assert server.request("GET", "demo/s/snapshot").status == 404
     assert server.request("GET", "demo/s/snapshot/0").status == 404
-    assert server.request("DELETE", "demo/s/snapshot/0").status == 405
+    assert server.delete("demo/s/snapshot/0").status == 404
+    assert server.delete("demo/s/snapshot").status == 404
+
+
+def test_delete_never_succeeds(filled: UrsulaServer) -> None:
+    save(filled, "5")
+    for at in ("/5", f"/{token(2, 5)}", ""):
+        refused = filled.delete(f"demo/s/snapshot{at}")
+        assert (refused.status, refused.error) == (409, "conflict")
+    assert filled.delete("demo/s/snapshot/2").status == 404
+    assert filled.delete("demo/none/snapshot/2").status == 404
+    assert download(filled, "demo/s/snapshot/5")[1] == b"state"
 
 
 # -- storage
@@ -228,6 +246,68 @@ def test_one_that_breaks_off_leaves_nothing(filled: UrsulaServer) -> None:
     assert filled.request("GET", "demo/s/snapshot").status == 404
 
 
+@pytest.fixture
+def stalling() -> Iterator[tuple[UrsulaServer, FaultyStore]]:
+    """A server whose store can be busy; demo/s holds ab and cde."""
+    store = FaultyStore()
+    with UrsulaServer(store) as server:
+        server.make("demo/s", b"ab", b"cde")
+        yield server, store
+
+
+def test_a_busy_store_stops_the_client_and_nothing_is_lost(
+    stalling: tuple[UrsulaServer, FaultyStore],
+) -> None:
+    server, store = stalling
+    put = StreamedPut(server, "demo/s/snapshot/5")
+    store.busy_writes = 3
+    put.upload.add_piece(b"x" * PIECE_BYTES)
+    assert put.upload.paused
+    assert stored(server) == (0, 0)
+    for _ in range(3):
+        server.clock.advance(BUSY_RETRY_S)
+    assert not put.upload.paused
+    assert stored(server) == (1, 1)
+    store.busy_writes = 2
+    put.upload.add_piece(b"y")
+    put.upload.end()
+    for _ in range(3):
+        server.clock.advance(BUSY_RETRY_S)
+        server.settle()
+    assert put.outcome.reply.status == 204
+    assert download(server, "demo/s/snapshot/5")[1] == b"x" * PIECE_BYTES + b"y"
+
+
+def test_one_that_breaks_off_is_removed_when_the_store_is_not_busy_any_more(
+    stalling: tuple[UrsulaServer, FaultyStore],
+) -> None:
+    server, store = stalling
+    put = StreamedPut(server, "demo/s/snapshot/5")
+    put.upload.add_piece(b"x" * PIECE_BYTES)
+    store.busy_writes = 2
+    put.upload.abort()
+    assert stored(server) == (1, 1)
+    for _ in range(2):
+        server.clock.advance(BUSY_RETRY_S)
+    assert stored(server) == (0, 0)
+
+
+def test_one_that_cannot_be_stored_fails_and_is_removed_at_the_next_start(
+    stalling: tuple[UrsulaServer, FaultyStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, store = stalling
+    put = StreamedPut(server, "demo/s/snapshot/5")
+    put.upload.add_piece(b"x" * PIECE_BYTES)
+    store.write_error = DiskError()
+    put.upload.add_piece(b"x" * PIECE_BYTES)
+    with pytest.raises(DiskError):
+        assert put.outcome.reply
+    assert "the next start does it" in caplog.text
+    assert stored(server) == (1, 1)
+    with UrsulaServer(store.inner) as again:
+        assert stored(again) == (0, 0)
+
+
 def test_one_that_a_crash_cut_off_is_removed_at_the_start() -> None:
     store = MemoryStore()
     with UrsulaServer(store) as server:
@@ -296,6 +376,33 @@ def test_retention_frees_disk_space(tmp_path: Path) -> None:
         store.close()
 
 
+@pytest.mark.parametrize(("kept", "rest"), [("records=2", b"cdef"), ("records=1", b"f")])
+def test_limits_up_to_the_snapshot_leave_it(filled: UrsulaServer, kept: str, rest: bytes) -> None:
+    save(filled, "5", b"abcde")
+    filled.request("PATCH", "demo/s", stream_retention=kept)
+    filled.advance(3)
+    assert filled.content("demo/s") == rest
+    assert download(filled, "demo/s/snapshot/5")[1] == b"abcde"
+    reply, body = download(filled, "demo/s/bootstrap")
+    assert [content for _, content in parts_of(reply, body)] == [b"abcde", b"f"]
+
+
+def test_limits_that_pass_a_snapshot_drop_it_so_that_bootstrap_has_no_gap(
+    filled: UrsulaServer,
+) -> None:
+    save(filled, "2", b"ab")
+    filled.request("PATCH", "demo/s", stream_retention="records=1")
+    filled.advance(3)
+    assert stored(filled) == (0, 0)
+    assert filled.request("GET", "demo/s/snapshot").status == 404
+    assert "stream-snapshot-offset" not in filled.head("demo/s").headers
+    reply, body = download(filled, "demo/s/bootstrap")
+    assert [content for _, content in parts_of(reply, body)] == [b"", b"f"]
+    assert reply.headers["stream-snapshot-offset"] == "-1"
+    assert reply.headers["stream-retained-offset"] == token(2, 5)
+    assert save(filled, "5", b"abcde").status == 204
+
+
 # -- bootstrap
 
 
@@ -322,7 +429,9 @@ def test_bootstrap_of_json_and_of_long_messages(server: UrsulaServer) -> None:
     server.make("demo/s", b"[1,[2]]", content_type=JSON)
     reply, body = download(server, "demo/s/bootstrap")
     assert parts_of(reply, body)[1:] == [(JSON, b"1"), (JSON, b"[2]")]
-    assert reply.headers["stream-record-next"] == "2"
+    assert reply.headers["stream-extensions"] == NUMBERED
+    numbers = [reply.headers[f"stream-record-{name}"] for name in ("first", "start", "next")]
+    assert numbers == ["0", "0", "2"]
     long = b"x" * (RECORD_BODY_BYTES_MAX + 5)
     server.make("demo/t", long, b"y", content_type=BYTES)
     reply, body = download(server, "demo/t/bootstrap")

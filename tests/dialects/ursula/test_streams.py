@@ -9,6 +9,7 @@ import pytest
 from headwater.dialects.durable.errors import RENDERERS as DURABLE_RENDERERS
 from headwater.dialects.ursula.errors import RENDERERS
 from tests.support.durable import JSON, START, TEXT, token
+from tests.support.uploads import IncrementalPost
 from tests.support.ursula import UrsulaServer
 
 NDJSON = "application/x-ndjson"
@@ -77,6 +78,17 @@ def test_max_bytes_bounds_an_answer_at_a_message(server: UrsulaServer) -> None:
     assert server.query("demo/s", "max_bytes=0").status == 400
 
 
+def test_max_bytes_bounds_an_event(server: UrsulaServer) -> None:
+    server.make("demo/s", b"ab", b"cd", b"efghi", "é".encode())
+    small = server.follow_query("demo/s", "offset=-1&live=sse&max_bytes=4")
+    whole = server.follow_query("demo/s", "offset=-1&live=sse")
+    assert small.data == ["abcd", "efghi", "é"]
+    assert whole.data == ["abcdefghié"]
+    server.append("demo/s", b"12345")
+    server.append("demo/s", b"6")
+    assert small.data[3:] == whole.data[1:] == ["12345", "6"]
+
+
 def test_timeout_ms_is_how_long_a_long_poll_waits(server: UrsulaServer) -> None:
     server.make("demo/s", b"ab")
     answer = server.begin("GET", "demo/s", "offset=now&live=long-poll&timeout_ms=1500")
@@ -96,6 +108,19 @@ def test_sse_follows(server: UrsulaServer) -> None:
     follower = server.follow("demo/s", "0")
     server.append("demo/s", b"cd")
     assert follower.text == "abcd"
+
+
+def test_incremental_appends(server: UrsulaServer) -> None:
+    server.make("demo/a/b", b"[0]", content_type=JSON)
+    follower = server.follow("demo/a/b")
+    upload = IncrementalPost(server, "demo/a/b", content_type=JSON)
+    upload.send_settled(b"1\n", b"2\n3\n", b"4")
+    assert follower.data == ["[1]", "[2,3]"]
+    reply = upload.finish()
+    assert (reply.status, reply.headers["stream-append-count"]) == (204, "4")
+    assert reply.headers["stream-record-start"] == "1"
+    assert reply.headers["stream-record-next"] == "5"
+    assert json.loads(server.content("demo/a/b")) == [0, 1, 2, 3, 4]
 
 
 def test_head_has_the_record_numbers_of_json_only(server: UrsulaServer) -> None:

@@ -7,18 +7,26 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.core.errors import (
+    BucketDeleting,
+    BucketExists,
+    BucketNotFound,
+    CipherExhausted,
     Conflict,
     ContentTypeMismatch,
     Corruption,
+    DecryptionFailed,
     DiskFull,
+    FencingTokenMismatch,
     ForkRefused,
     HeadwaterError,
     InvalidOffset,
     InvalidRecord,
     InvalidRequest,
+    KeyRequired,
     NotFound,
     OffsetTrimmed,
     Overloaded,
+    PermissionDenied,
     PreconditionFailed,
     ProducerFenced,
     ProducerGap,
@@ -30,8 +38,10 @@ from headwater.core.errors import (
     StreamGone,
     StreamNotFound,
     TooManyRequests,
+    Unauthenticated,
 )
-from headwater.dialects.common import error_response
+from headwater.dialects.access import hide
+from headwater.dialects.common import CHALLENGE, error_response
 from headwater.wire import offsets
 from headwater.wire.http import Header, Response
 
@@ -109,6 +119,10 @@ RENDERERS: dict[type[HeadwaterError], Renderer] = {
     ContentTypeMismatch: _plain(409, "content_type_mismatch"),
     PreconditionFailed: _precondition,
     InvalidRecord: _plain(422, "invalid_record"),
+    FencingTokenMismatch: _plain(412, "fencing_token_mismatch"),
+    KeyRequired: _plain(400, "key_required"),
+    DecryptionFailed: _plain(400, "decryption_failed"),
+    CipherExhausted: _plain(422, "cipher_exhausted"),
     SequenceRegression: _plain(409, "sequence_regression"),
     ProducerFenced: _fenced,
     ProducerGap: _gap,
@@ -118,9 +132,14 @@ RENDERERS: dict[type[HeadwaterError], Renderer] = {
     StreamNotFound: _plain(404, "stream_not_found"),
     NotFound: _plain(404, "not_found"),
     Conflict: _plain(409, "conflict"),
+    BucketNotFound: _plain(404, "bucket_not_found"),
+    BucketExists: _plain(409, "bucket_exists"),
+    BucketDeleting: _plain(409, "bucket_deleting"),
     StreamGone: _plain(410, "stream_gone"),
     StreamExists: _plain(409, "stream_exists"),
     ForkRefused: _plain(409, "fork_refused"),
+    Unauthenticated: _plain(401, "unauthenticated", CHALLENGE),
+    PermissionDenied: lambda error: render_error(hide(error)),
     TooManyRequests: _too_many,
     Overloaded: _plain(503, "overloaded", _RETRY_SOON),
     ReadOnly: _plain(405, "read_only", (b"allow", b"GET, HEAD, OPTIONS")),

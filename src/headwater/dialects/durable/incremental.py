@@ -17,7 +17,10 @@ Sub-appends are many in flight, and nothing behind a refused one may take effect
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
+
+import msgspec
 
 from headwater.core import jsonmode, limits
 from headwater.core.append import Appended, led_to_close
@@ -28,14 +31,15 @@ from headwater.core.errors import (
     InvalidRequest,
     Overloaded,
     StreamClosed,
+    Unauthenticated,
 )
 from headwater.core.limits import KIB
 from headwater.core.pending import Pending
 from headwater.core.producer import ProducerClaim
 from headwater.core.types import BatchSeq, Position
+from headwater.dialects.access import require_live
 from headwater.dialects.common import SECURITY_HEADERS, error_response
 from headwater.dialects.durable import requests, responses
-from headwater.dialects.durable.errors import render_error
 from headwater.dialects.durable.pieces import Chunks, JsonLines, Lines, Piece, Pieces, PieceTooLong
 from headwater.engine.engine import Engine
 from headwater.engine.streams import Stream
@@ -44,6 +48,8 @@ from headwater.wire.http import Answer, Header, Request, Response
 
 MODE = b"incremental"
 NDJSON_MEDIA_TYPE = "application/x-ndjson"
+
+RenderError = Callable[[HeadwaterError], Response]
 
 WINDOW_COMMANDS_MAX = 256
 WINDOW_BYTES_MAX = 256 * KIB
@@ -81,9 +87,19 @@ def parse_claims(request: Request) -> Claims:
 class IncrementalAppends:
     """The incremental appends of one dialect, while they last."""
 
-    def __init__(self, engine: Engine, *, piece_bytes_max: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        piece_bytes_max: int,
+        render_appended: Callable[[Appended], Response],
+        render_error: RenderError,
+    ) -> None:
+        """`render_appended` and `render_error` are those of an ordinary append."""
         self.engine = engine
         self.piece_bytes_max = piece_bytes_max
+        self.render_appended = render_appended
+        self.render_error = render_error
         self.open: set[IncrementalAppend] = set()
 
     def append(self, request: Request, bucket: str, name: str) -> Answer:
@@ -91,7 +107,7 @@ class IncrementalAppends:
         try:
             claims = parse_claims(request)
         except HeadwaterError as error:
-            return render_refusal(error, count=0, tail=None)
+            return render_refusal(error, self.render_error, count=0, tail=None)
         return IncrementalAppend(self, request, bucket, name, claims).answer
 
     def stop(self) -> None:
@@ -114,7 +130,9 @@ class IncrementalAppend:
         "_failure",
         "_flights",
         "_flying_bytes",
+        "_key",
         "_last",
+        "_message_start",
         "_name",
         "_paused",
         "_pieces",
@@ -140,6 +158,7 @@ class IncrementalAppend:
         self._bucket = bucket
         self._name = name
         self._claims = claims
+        self._key = request.headers.get(headers.ENCRYPTION_KEY)
         self._stream: Stream | None = None
         self._pieces: Pieces = Chunks()
 
@@ -152,6 +171,8 @@ class IncrementalAppend:
         """Lines or chunks known to be in the stream, repeats included."""
         self._added = False
         self._last: Appended | None = None
+        self._message_start: int | None = None
+        """The number of the first message added, where they are numbered."""
 
         self._refusal: Exception | None = None
         """What the engine said to a command. It came before any failure of ours in the body."""
@@ -196,6 +217,7 @@ class IncrementalAppend:
             if isinstance(found, Exception):
                 raise found
             self._pieces = choose_pieces(found, self._claims, self._appends.piece_bytes_max)
+            self._appends.engine.opener(found, self._key)  # is there one, if there has to be?
         except Exception as error:
             self.stop(error)
             return
@@ -214,6 +236,11 @@ class IncrementalAppend:
 
     def _receive(self, data: bytes) -> None:
         if self._stopped:
+            return
+        try:
+            require_live(self._request, self._appends.engine.clock.now_ms())
+        except Unauthenticated as error:
+            self.stop(error)
             return
         self._pieces.feed(data)
         if not self._pump_scheduled:
@@ -290,7 +317,8 @@ class IncrementalAppend:
                 claims.stream_seq if first else None,
                 claims.expect if first else None,
                 stream.state.id,
-            )
+            ),
+            self._key,
         )
         self._submitted += 1
         if not pending.done:
@@ -317,6 +345,8 @@ class IncrementalAppend:
             self._accepted += parts
             self._added = self._added or outcome.added
             self._last = outcome
+            if self._message_start is None:
+                self._message_start = outcome.message_start
         else:
             self._refused(outcome)
         self._pump()
@@ -353,7 +383,10 @@ class IncrementalAppend:
         if error is None:
             self.answer.resolve(self._render())
         elif isinstance(error, (HeadwaterError, PieceTooLong)):
-            self.answer.resolve(render_refusal(error, count=self._accepted, tail=tail))
+            render_error = self._appends.render_error
+            self.answer.resolve(
+                render_refusal(error, render_error, count=self._accepted, tail=tail)
+            )
         else:
             self.answer.fail(error)
 
@@ -361,7 +394,8 @@ class IncrementalAppend:
         """204; with a producer 200 if anything was new. As an ordinary append has it."""
         count = (b"stream-append-count", b"%d" % self._accepted)
         if self._last is not None:
-            answer = responses.render_appended(self._last)
+            whole = msgspec.structs.replace(self._last, message_start=self._message_start)
+            answer = self._appends.render_appended(whole)
             status = 200 if self._added and self._claims.producer is not None else 204
             return Response(status, (*answer.headers, count), base=answer.base)
         assert self._stream is not None
@@ -392,7 +426,11 @@ def choose_pieces(stream: Stream, claims: Claims, piece_bytes_max: int) -> Piece
 
 
 def render_refusal(
-    error: HeadwaterError | PieceTooLong, *, count: int, tail: Position | None
+    error: HeadwaterError | PieceTooLong,
+    render_error: RenderError,
+    *,
+    count: int,
+    tail: Position | None,
 ) -> Response:
     """The ordinary error, and how far the request got before it."""
     if isinstance(error, PieceTooLong):

@@ -8,25 +8,28 @@ from the store: it never grows a buffer and never skips.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from headwater.core import jsonmode
-from headwater.core.errors import HeadwaterError, StreamGone, StreamNotFound
+from headwater.core.errors import DecryptionFailed, HeadwaterError, StreamGone, StreamNotFound
 from headwater.core.limits import KIB, MIB
 from headwater.core.pending import Pending
 from headwater.core.types import Position
 from headwater.engine.clock import Timer
 from headwater.engine.engine import Engine
+from headwater.engine.opening import Opener
 from headwater.engine.reader import Slice
 from headwater.engine.streams import Stream
 from headwater.wire import cursors, offsets, sse
-from headwater.wire.http import BodyWriter, Response
+from headwater.wire.http import BodyWriter, Header, Response
 
 log = logging.getLogger("headwater.durable")
 
 EVENT_BYTES = 256 * KIB
 """Body bytes of one SSE data event, unless a single message is larger."""
+SEALED_EVENT_BYTES = 32 * KIB
+"""The same of an encrypted stream, whose records take time to open."""
 TEXT_EVENT_BYTES_MAX = 64 * MIB
 """How far one event of text is stretched to end between two characters."""
 STEPS_BACK_MAX = 64
@@ -55,6 +58,7 @@ class LongPoll:
         self.position = position
         self.answer: Pending[Response] = Pending()
         self.answer.on_cancel(self._stop)
+        self.answer.on_hurry(self.time_out)
         self._engine = engine
         self._stream = stream
         self._render = render
@@ -96,21 +100,38 @@ def end_of(stream: Stream) -> HeadwaterError:
     return StreamNotFound(name) if stream.gone else StreamGone(name)
 
 
+class EventForm(NamedTuple):
+    """How what a live reader gets is shown."""
+
+    mark: str
+    """Tells this form from others: two readers at one place with the same mark get the same."""
+    headers: Sequence[Header]
+    data: Callable[[Stream, Slice], bytes]
+    """The data events of a slice that is not empty."""
+    control: Callable[[Stream, Position], bytes]
+    """More members of the control event, each after a comma."""
+    bytes_max: int | None = None
+    """Body bytes of one step, if the reader wants fewer than `EVENT_BYTES`."""
+
+
 class _Step(NamedTuple):
-    """A rendered data event, empty when there is none, and where it takes the reader."""
+    """Rendered data events, empty when there are none, and where they take the reader."""
 
     data: bytes
     end: Position
     at_tail: bool
     closed: bool
+    more: bytes = b""
+    """Further members of the control event."""
 
     def with_control(self, cursor: int) -> bytes:
-        """The data event and the control event after it."""
+        """The data events and the control event after them."""
         return self.data + sse.control_event(
             offsets.render(self.end),
             cursor=None if self.closed else cursor,
             up_to_date=self.at_tail,
             closed=self.closed,
+            more=self.more,
         )
 
 
@@ -156,23 +177,29 @@ class SseFeed:
         clock = self.engine.clock
         return cursors.following(client, clock.now_ms(), clock.random_fraction())
 
-    def render(self, stream: Stream, position: Position) -> _Step:
+    def render(
+        self, stream: Stream, position: Position, form: EventForm, opener: Opener | None = None
+    ) -> _Step:
         """The step that takes a reader on from `position`.
 
         It leads nowhere when what there is ends inside a character.
         """
-        found = self.engine.read_now(stream, position, EVENT_BYTES)
+        most = EVENT_BYTES if opener is None else SEALED_EVENT_BYTES
+        size = min(most, form.bytes_max or most)
+        found = self.engine.read_now(stream, position, size, opener)
         data = b""
         if found.end != position:
             if is_text(stream) and not found.json:
-                whole = self._whole_characters(stream, found)
+                whole = self._whole_characters(stream, found, opener)
                 if whole is None:
                     return _Step(b"", position, at_tail=False, closed=False)
                 found = whole
-            data = _data_event(stream, found)
-        return _Step(data, found.end, found.at_tail, found.closed)
+            data = form.data(stream, found)
+        return _Step(data, found.end, found.at_tail, found.closed, form.control(stream, found.end))
 
-    def _whole_characters(self, stream: Stream, found: Slice) -> Slice | None:
+    def _whole_characters(
+        self, stream: Stream, found: Slice, opener: Opener | None
+    ) -> Slice | None:
         """The same slice, ending between two characters at a place that has an offset.
 
         A character split over two appends would reach an event stream as two broken ones. So what
@@ -181,21 +208,21 @@ class SseFeed:
         """
         size = EVENT_BYTES
         while True:
-            whole = self._step_back(stream, found)
+            whole = self._step_back(stream, found, opener)
             if whole is not None or found.at_tail:
                 return whole
             if size >= TEXT_EVENT_BYTES_MAX:
                 return found
             # A long message ends inside a character: the rest of it is in what follows.
             size *= 2
-            found = self.engine.read_now(stream, found.start, size)
+            found = self.engine.read_now(stream, found.start, size, opener)
 
-    def _step_back(self, stream: Stream, found: Slice) -> Slice | None:
+    def _step_back(self, stream: Stream, found: Slice, opener: Opener | None) -> Slice | None:
         for _ in range(STEPS_BACK_MAX):
             broken = sse.incomplete_tail(_ending(found))
             if not broken or found.closed:
                 return found
-            shorter = self.engine.read_now(stream, found.start, found.size - broken)
+            shorter = self.engine.read_now(stream, found.start, found.size - broken, opener)
             if shorter.end.seq >= found.end.seq:
                 break
             found = shorter
@@ -212,7 +239,8 @@ def _ending(found: Slice) -> bytes:
     return ending
 
 
-def _data_event(stream: Stream, found: Slice) -> bytes:
+def data_event(stream: Stream, found: Slice) -> bytes:
+    """A slice as one event: text as it is, everything else in base64."""
     payload = b"".join(found.body())
     if not is_text(stream):
         return sse.base64_event(payload)
@@ -223,13 +251,19 @@ def _data_event(stream: Stream, found: Slice) -> bytes:
     return sse.data_event(payload)
 
 
+PLAIN_EVENTS = EventForm("", (), data_event, lambda stream, end: b"")
+
+
 class SseFollower:
     """One SSE reader."""
 
     __slots__ = (
+        "_counted",
         "_cursor",
         "_done",
         "_feed",
+        "_form",
+        "_opener",
         "_paused",
         "_position",
         "_stream",
@@ -246,15 +280,20 @@ class SseFollower:
         position: Position,
         client_cursor: int | None,
         *,
+        form: EventForm = PLAIN_EVENTS,
         touches: bool = True,
+        opener: Opener | None = None,
     ) -> None:
         self.slot = 0
         self.started_s = feed.engine.clock.monotonic_s()
         self._feed = feed
         self._stream = stream
         self._position = position
+        self._counted = position.byte
         self._cursor = feed.cursor(client_cursor)
         """The least cursor this reader may be given: never behind what it sent."""
+        self._form = form
+        self._opener = opener
         self._touches = touches
         self._writer: BodyWriter | None = None
         self._paused = False
@@ -267,10 +306,12 @@ class SseFollower:
         writer.on_shutdown = self.finish
         self._feed.add(self)
         self._feed.engine.follow(self._stream, self.woken)
+        self._count(requests=1)
         self._pump(self._stream, {}, first=True)
 
     def beat(self) -> None:
         """Show that the connection lives, and renew a sliding TTL: somebody still reads."""
+        self._count()
         if self._touches:
             self._feed.engine.touch(self._stream)
         if self._writer is not None and not self._paused:
@@ -295,8 +336,17 @@ class SseFollower:
     def _closed(self) -> None:
         if not self._done:
             self._done = True
+            self._count()
             self._feed.remove(self)
             self._feed.engine.unfollow(self._stream, self.woken)
+
+    def _count(self, requests: int = 0) -> None:
+        """Now and then, not with every event: what was sent since the last time."""
+        byte = self._position.byte
+        self._feed.engine.tally.read(
+            self._stream.state.bucket, byte - self._counted, streaming=True, requests=requests
+        )
+        self._counted = byte
 
     def _pump(self, stream: Stream, shared: dict[Any, Any], *, first: bool = False) -> None:
         """Write what there is, until the tail or until the reader is slow."""
@@ -304,6 +354,8 @@ class SseFollower:
         assert writer is not None
         try:
             self._write_on(writer, stream, shared, first=first)
+        except DecryptionFailed:
+            self.finish()  # the reader learns why when it comes back
         except Exception:
             # The head has left, so all that can still be told is that the body is not whole.
             self._closed()
@@ -343,17 +395,20 @@ class SseFollower:
     def _next_step(self, stream: Stream, shared: dict[Any, Any]) -> tuple[_Step, bytes]:
         """The next step and its bytes: the same for all that stand here with the same cursor.
 
-        Readers that echo a cursor have many different ones; what was read serves them all.
+        Readers that echo a cursor have many different ones; what was read serves them all. What
+        was opened with one reader's key serves nobody else.
         """
-        step: _Step | None = shared.get((SseFeed, self._position))
+        if self._opener is not None:
+            shared = {}
+        place = (SseFeed, self._form.mark, self._position)
+        step: _Step | None = shared.get(place)
         if step is None:
-            step = self._feed.render(stream, self._position)
-            shared[SseFeed, self._position] = step
-        now = self._feed.engine.clock.now_ms()
-        key = (SseFeed, self._position, max(self._cursor, cursors.current(now)))
-        data: bytes | None = shared.get(key)
+            step = self._feed.render(stream, self._position, self._form, self._opener)
+            shared[place] = step
+        cursor = max(self._cursor, cursors.current(self._feed.engine.clock.now_ms()))
+        data: bytes | None = shared.get((place, cursor))
         if data is None:
-            data = shared[key] = step.with_control(key[2])
+            data = shared[place, cursor] = step.with_control(cursor)
         return step, data
 
 

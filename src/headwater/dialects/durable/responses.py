@@ -39,7 +39,10 @@ def next_offset(position: Position) -> Header:
 
 
 def render_created(created: Created, location: str, *, locates_existing: bool = False) -> Response:
-    """201 for a new stream, 200 for one that was there. PROTOCOL §5.1."""
+    """201 for a new stream, 200 for one that was there. PROTOCOL §5.1.
+
+    With `locates_existing` a repeat is told the location too.
+    """
     found: list[Header] = [
         (b"content-type", created.content_type.encode("latin-1", "replace")),
         next_offset(created.tail),

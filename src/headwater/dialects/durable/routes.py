@@ -11,20 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.core.access import Operation
 from headwater.core.errors import HeadwaterError, ReadOnly, TooManyRequests
 from headwater.core.limits import MIB
 from headwater.core.names import NameRules
 from headwater.core.pending import Pending
 from headwater.core.types import Position
-from headwater.dialects.common import SECURITY_HEADERS, error_response, preflight
+from headwater.dialects.access import require_live
+from headwater.dialects.common import NO_STORE, SECURITY_HEADERS, error_response, preflight
 from headwater.dialects.compression import Compressor
 from headwater.dialects.durable import requests, responses
+from headwater.dialects.durable.access import require_content
 from headwater.dialects.durable.incremental import IncrementalAppends
 from headwater.dialects.durable.live import LongPoll, SseFeed, SseFollower, is_text
 from headwater.dialects.durable.rules import DURABLE, ROOT, Address, DialectRules, ReadQuery
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
 from headwater.engine.streams import Stream
+from headwater.wire.headers import ENCRYPTION_KEY
 from headwater.wire.http import Answer, Request, Response, Route, StreamedResponse
 from headwater.wire.offsets import AtByte, Sentinel, Start
 
@@ -35,9 +39,9 @@ ENDLESS_BYTES = 2**62
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+NO_CACHE = (b"cache-control", b"no-cache")
 BASE64 = (b"stream-sse-data-encoding", b"base64")
 
 
@@ -48,6 +52,8 @@ class DurableOptions:
     body_bytes_max: int = 32 * MIB
     chunk_bytes: int = MIB
     long_poll_timeout_s: float = 30.0
+    incremental_timeout_s: float = 300.0
+    """How long an incremental append may bring nothing."""
     sse_heartbeat_s: float = 15.0
     sse_recycle_s: float = 60.0
     followers_max: int = 100_000
@@ -101,13 +107,19 @@ class DurableDialect:
                 for name, call in reads.items()
             },
         }
-        self._incremental = IncrementalAppends(engine, piece_bytes_max=options.body_bytes_max)
+        self._incremental = IncrementalAppends(
+            engine,
+            piece_bytes_max=options.body_bytes_max,
+            render_appended=rules.render_appended,
+            render_error=rules.render_write_error,
+        )
         self._incremental_route = self._routes["POST"]
         if not options.read_only:
             self._incremental_route = Route(
                 self._guarded(self.append_incrementally),
                 body_bytes_max=ENDLESS_BYTES,
                 streams_body=True,
+                body_timeout_s=options.incremental_timeout_s,
             )
         self._reserved = Route(self._guarded(self.reserved), body_bytes_max=MIB)
         self._methods = READ_METHODS if options.read_only else METHODS
@@ -146,6 +158,8 @@ class DurableDialect:
     def create(self, request: Request) -> Answer:
         """PUT {stream}. PROTOCOL §5.1."""
         address = self._address(request)
+        require_content(request, address)
+        self.engine.tally.operation(Operation.CREATE_STREAM, address.bucket)
         command = requests.parse_create(
             request,
             address,
@@ -155,18 +169,16 @@ class DurableDialect:
             bucket=self.engine.bucket(address.bucket),
         )
         location = f"{self._origin_of(request)}{request.path}"
-        locates_existing = self.rules.locates_existing
-        return self.engine.create(command).then(
-            lambda created: responses.render_created(
-                created, location, locates_existing=locates_existing
-            )
+        return self.engine.create(command, request.headers.get(ENCRYPTION_KEY)).then(
+            lambda created: self.rules.render_created(self.engine, created, location)
         )
 
     def append(self, request: Request) -> Answer:
         """POST {stream}. PROTOCOL §5.2, §5.3."""
         bucket, name = self._address(request)
         command = requests.parse_append(request, bucket, name, self.engine.clock.now_ms())
-        return self.engine.append(command).then(self.rules.render_appended)
+        key = request.headers.get(ENCRYPTION_KEY)
+        return self.engine.append(command, key).then(self.rules.render_appended)
 
     def append_incrementally(self, request: Request) -> Answer:
         """POST {stream} with `Stream-Append: incremental`: the body is appended as it arrives."""
@@ -174,13 +186,16 @@ class DurableDialect:
 
     def delete(self, request: Request) -> Answer:
         """DELETE {stream}. PROTOCOL §5.4."""
-        command = requests.parse_delete(*self._address(request), self.engine.clock.now_ms())
+        bucket, name = self._address(request)
+        self.engine.tally.operation(Operation.DELETE_STREAM, bucket)
+        command = requests.parse_delete(bucket, name, self.engine.clock.now_ms())
         return self.engine.delete(command).then(responses.render_done)
 
     def retain(self, request: Request) -> Answer:
         """PATCH {stream}: another Stream-Retention. Not in PROTOCOL."""
         bucket, name = self._address(request)
         command = requests.parse_retain(request, bucket, name, self.engine.clock.now_ms())
+        self.engine.tally.operation(Operation.RECONFIGURE_STREAM, bucket)
         return self.engine.change(command).then(responses.render_done)
 
     def reserved(self, request: Request) -> Answer:
@@ -204,10 +219,14 @@ class DurableDialect:
     def read(self, request: Request) -> Answer:
         """GET {stream}. PROTOCOL §5.6 to §5.8."""
         address = self._address(request)
-        query = requests.parse_read(request, self.engine.clock.now_ms(), self.rules)
+        asked = requests.parse_read(request, self.engine.clock.now_ms(), self.rules)
 
         def look() -> Answer:
             stream = self.engine.open(*address)
+            query = asked
+            if stream.state.cipher is not None:
+                key = request.headers.get(ENCRYPTION_KEY)
+                query = asked._replace(opener=self.engine.opener(stream, key))
             position = self.engine.find_start(stream, query.start)
             if query.touches:
                 self.engine.touch(stream)
@@ -247,7 +266,8 @@ class DurableDialect:
         def render(found: Slice) -> Response:
             return self._render(request, stream, found, query, cursor)
 
-        found = self.engine.read(stream, position, self._size_max(stream, position, query))
+        size_max = self._size_max(stream, position, query)
+        found = self.engine.read(stream, position, size_max, query.opener)
         answer = found.then(render) if isinstance(found, Pending) else render(found)
         return answer if query.live else self._compressor.apply(request, answer)
 
@@ -268,19 +288,23 @@ class DurableDialect:
         cursor: int | None,
     ) -> Response:
         engine = self.engine
+        engine.tally.read(stream.state.bucket, found.size)
         # An empty answer at an open tail is true for a moment only, and so is one whose start
-        # depends on when it was asked for.
-        caching = b"no-store"
-        if (found.start != found.end or found.closed) and _is_fixed(stream, query.start):
-            caching = responses.cache_control(
-                engine.deadline_of(stream), engine.clock.now_ms(), private=self.options.private
-            )
+        # depends on when it was asked for. What was encrypted is not to be stored in clear, and
+        # not to be had for a tag without its key.
+        caching, tag = b"no-store", None
         form = self.rules.form_of(engine, request, stream, query)
-        mark = b"" if form is None else form.mark
+        if query.opener is None:
+            mark = b"" if form is None else form.mark
+            tag = responses.etag(f"{engine.store_tag}{stream.state.id:x}", found, mark)
+            if (found.start != found.end or found.closed) and _is_fixed(stream, query.start):
+                caching = responses.cache_control(
+                    engine.deadline_of(stream), engine.clock.now_ms(), private=self.options.private
+                )
         return responses.render_slice(
             found,
             stream,
-            tag=responses.etag(f"{engine.store_tag}{stream.state.id:x}", found, mark),
+            tag=tag,
             if_none_match=request.headers.get(b"if-none-match"),
             cache_control=caching,
             cursor=cursor,
@@ -299,12 +323,13 @@ class DurableDialect:
         self._check_followers()
 
         def complete(woken: Stream, waited_at: Position, timed_out: bool) -> Response:
+            require_live(request, self.engine.clock.now_ms())
             if timed_out or woken.tail == waited_at:
                 closed = woken.tail_closed and woken.tail == waited_at
                 cursor = None if closed else self._feed.cursor(query.cursor)
                 return responses.render_waited(waited_at, cursor=cursor, closed=closed)
             size_max = self._size_max(woken, waited_at, query)
-            found = self.engine.read_now(woken, waited_at, size_max)
+            found = self.engine.read_now(woken, waited_at, size_max, query.opener)
             if query.touches:
                 self.engine.touch(woken)
             return self._render(request, woken, found, query, self._feed.cursor(query.cursor))
@@ -326,10 +351,22 @@ class DurableDialect:
         self._check_followers()
         if position != stream.tail:
             # A token that does not fit must be refused now: once the response has begun it
-            # cannot be any more.
-            self.engine.read_now(stream, position, 1)
-        follower = SseFollower(self._feed, stream, position, query.cursor, touches=query.touches)
-        headers = SSE_HEADERS if is_text(stream) else (*SSE_HEADERS, BASE64)
+            # cannot be any more. So must a key that is not the right one.
+            self.engine.read_now(stream, position, 1, query.opener)
+        form = self.rules.event_form_of(self.engine, stream, query)
+        follower = SseFollower(
+            self._feed,
+            stream,
+            position,
+            query.cursor,
+            form=form,
+            touches=query.touches,
+            opener=query.opener,
+        )
+        caching = NO_CACHE if query.opener is None else NO_STORE
+        headers = [*SSE_HEADERS, caching, *form.headers]
+        if not is_text(stream):
+            headers.append(BASE64)
         return StreamedResponse(200, headers, follower.start, base=SECURITY_HEADERS)
 
     def _check_followers(self) -> None:
@@ -371,14 +408,18 @@ def flat(answer: Any) -> Answer:
     assert isinstance(answer, Pending)
     flat: Pending[Response] = Pending()
 
+    def wait_for(pending: Pending[Any]) -> None:
+        flat.on_cancel(pending.cancel)
+        flat.on_hurry(pending.hurry)
+        pending.deliver(settled)
+
     def settled(outcome: Answer | Exception) -> None:
         if isinstance(outcome, Pending):
-            outcome.deliver(settled)
+            wait_for(outcome)
         elif isinstance(outcome, Exception):
             flat.fail(outcome)
         else:
             flat.resolve(outcome)
 
-    answer.deliver(settled)
-    flat.on_cancel(answer.cancel)
+    wait_for(answer)
     return flat

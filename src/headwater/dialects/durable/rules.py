@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 from headwater.core.append import Appended
 from headwater.core.errors import HeadwaterError, InvalidRequest
+from headwater.core.lifecycle import Created
 from headwater.core.names import DURABLE_STREAMS_BUCKET, NameRules
 from headwater.core.types import START, Position, TimestampMs
 from headwater.dialects.durable import responses
 from headwater.dialects.durable.errors import render_error
+from headwater.dialects.durable.live import PLAIN_EVENTS, EventForm
 from headwater.dialects.names import NAMES_CACHED_MAX, decode_name
 from headwater.engine.engine import Engine
+from headwater.engine.opening import Opener
 from headwater.engine.streams import Stream
 from headwater.wire import headers, offsets
 from headwater.wire.http import Request, Response
@@ -56,6 +59,8 @@ class ReadQuery(NamedTuple):
     """Messages of an answer, if the reader says."""
     view: str | None = None
     """How the messages are to be shown, if the reader says."""
+    opener: Opener | None = None
+    """Has the key of an encrypted stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,10 @@ class DialectRules:
     """What else the parameters of a read say."""
     form_of: Callable[[Engine, Request, Stream, ReadQuery], responses.Form | None]
     """How a read of this stream is shown to this client; None as the protocol has it."""
+    event_form_of: Callable[[Engine, Stream, ReadQuery], EventForm]
+    """The same for live=sse."""
+    render_created: Callable[[Engine, Created, str], Response]
+    """The answer to a create, given the stream's URL."""
     render_appended: Callable[[Appended], Response]
     render_head: Callable[[Engine, Stream, TimestampMs], Response]
     render_write_error: Callable[[HeadwaterError], Response]
@@ -86,8 +95,6 @@ class DialectRules:
     """The body of a fork's create is appended after what it inherits; else it is ignored."""
     fork_retypes: bool
     """A fork may have another content type, if what it inherits allows it."""
-    locates_existing: bool
-    """A repeated create is told the Location too."""
 
 
 @lru_cache(maxsize=NAMES_CACHED_MAX)
@@ -123,6 +130,8 @@ DURABLE = DialectRules(
     parse_attributes=lambda given: None,
     parse_extras=lambda query, found: found,
     form_of=lambda engine, request, stream, query: None,
+    event_form_of=lambda engine, stream, query: PLAIN_EVENTS,
+    render_created=lambda engine, created, location: responses.render_created(created, location),
     render_appended=responses.render_appended,
     render_head=lambda engine, stream, now_ms: responses.render_head(stream, now_ms),
     render_write_error=render_error,
@@ -130,5 +139,4 @@ DURABLE = DialectRules(
     ttl_anchor="access",
     fork_takes_body=True,
     fork_retypes=False,
-    locates_existing=False,
 )

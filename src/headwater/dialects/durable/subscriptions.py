@@ -7,17 +7,22 @@ as arguments. Paths in bodies are stream names relative to that root.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
 from headwater.core import subscription_config as config
+from headwater.core.access import Grant, Operation
+from headwater.core.errors import PermissionDenied
+from headwater.core.globs import Glob
 from headwater.core.pending import Pending
 from headwater.core.subscription_config import Code, SubscriptionError, refuse
 from headwater.core.types import TimestampMs
-from headwater.dialects.common import ERROR_HEADERS, SECURITY_HEADERS, error_response
+from headwater.dialects.access import Need, require
+from headwater.dialects.common import CHALLENGE, ERROR_HEADERS, SECURITY_HEADERS, error_response
+from headwater.engine.subscription_entry import Entry
 from headwater.engine.subscriptions import Acked, Claimed, Subscriptions, View
 from headwater.wire.headers import render_rfc3339
 from headwater.wire.http import Request, Response
@@ -37,7 +42,6 @@ STATUS = {
     Code.NO_PENDING_WORK: 409,
     Code.INVALID_OFFSET: 409,
 }
-CHALLENGE = (b"www-authenticate", b"Bearer")
 JWKS_HEADERS = SECURITY_HEADERS.extended(
     (b"content-type", b"application/jwk-set+json"), (b"cache-control", b"public, max-age=300")
 )
@@ -83,6 +87,7 @@ def route(
         if handler is None:
             return _not_allowed(methods)
         call = Call(subscriptions, bucket, root_url, request, subscription_id, path)
+        _check_known(call)
         answer = handler(call)
     except SubscriptionError as error:
         return render_error(error)
@@ -136,11 +141,52 @@ def _parse_token(request: Request) -> str:
     return token.strip()
 
 
+# -- access: a subscription is of those who can read all the streams that it watches
+
+
+def _check_known(call: Call) -> None:
+    """To those who may not read its streams, a subscription is not there."""
+    grant = call.request.grant
+    entry = call.subscriptions.registry.find(call.bucket, call.id)
+    if grant is not None and entry is not None and not _may_know(grant, entry):
+        raise SubscriptionError(Code.SUBSCRIPTION_NOT_FOUND, f"no such subscription. id={call.id}")
+
+
+def _may_know(grant: Grant, entry: Entry) -> bool:
+    bucket, names = entry.subscription.bucket, entry.links.explicit_names()
+    return _may_read(grant, bucket, entry.subscription.pattern, names)
+
+
+def _may_read(grant: Grant, bucket: str, pattern: str | None, names: Iterable[str]) -> bool:
+    """Every stream of these names, and every one that the pattern could ever match."""
+    if not all(grant.allows(Operation.READ, basin=bucket, stream=name) for name in names):
+        return False
+    if pattern is None:
+        return True
+    glob = Glob(pattern)
+    return all(
+        grant.allows_all(Operation.READ, basin=bucket, prefix=prefix)
+        if is_prefix
+        else grant.allows(Operation.READ, basin=bucket, stream=prefix)
+        for prefix, is_prefix in glob.reach()
+    )
+
+
+def _require_streams(call: Call, names: Iterable[str], pattern: str | None = None) -> None:
+    """Raises PermissionDenied, which tells nothing of the streams."""
+    grant = call.request.grant
+    if grant is not None and not _may_read(grant, call.bucket, pattern, names):
+        raise PermissionDenied("this token does not permit to read all these streams")
+
+
 # -- handlers
 
 
 def _put(call: Call) -> Answer:
     asked = config.parse_config(call.request.body)
+    _require_streams(call, asked.streams, asked.pattern)
+    if asked.wake_stream is not None:
+        require(call.request, [Need(Operation.APPEND, call.bucket, asked.wake_stream)])
     answer = call.subscriptions.put(call.bucket, call.id, asked, root_url=call.root_url)
     return answer.then(lambda view: _render_view(view, call.root_url))
 
@@ -160,12 +206,19 @@ def _list(call: Call) -> Answer:
     if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and int(limit)):
         refuse("limit is a number from 1")
     count = min(int(limit), PAGE_MAX)
-    answer = call.subscriptions.page(call.bucket, after=query.get("after", ""), count_max=count + 1)
+    grant = call.request.grant
+    answer = call.subscriptions.page(
+        call.bucket,
+        after=query.get("after", ""),
+        count_max=count + 1,
+        shows=lambda entry: grant is None or _may_know(grant, entry),
+    )
     return answer.then(lambda views: _render_page(views, count, call.root_url))
 
 
 def _add_streams(call: Call) -> Answer:
     names = config.parse_streams(call.request.body)
+    _require_streams(call, names)
     return call.subscriptions.add_streams(call.bucket, call.id, names).then(_no_content)
 
 

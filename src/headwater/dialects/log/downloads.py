@@ -11,7 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.core.errors import OffsetTrimmed, StreamNotFound
+from headwater.core.errors import DecryptionFailed, OffsetTrimmed, StreamNotFound
 from headwater.core.limits import MIB
 from headwater.dialects.log import ndjson, views
 from headwater.engine.engine import Engine
@@ -88,7 +88,7 @@ class ArrowForm:
     def add(self, spans: list[Span]) -> Buffer:
         for span in spans:
             self._take(views.columns(span, joined=self._joined))
-            self._bytes += len(span.run.all_bodies())
+            self._bytes += span.run.body_bytes
         if self._rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
             return self._flush()
         return b""
@@ -126,6 +126,7 @@ class Download:
         self._writer: BodyWriter | None = None
 
     def start(self, writer: BodyWriter) -> None:
+        self._engine.tally.read(self._cursor.bucket, 0, streaming=True)
         self._writer = writer
         writer.on_drain = self._go_on
         writer.on_close = self._stop
@@ -150,8 +151,8 @@ class Download:
             # The head has left, so all that can still be told is that the body is not whole.
             self._writer = None
             writer.abort()
-            if isinstance(error, (StreamNotFound, OffsetTrimmed)):
-                log.info("records went away under their reader: %s", error)
+            if isinstance(error, (StreamNotFound, OffsetTrimmed, DecryptionFailed)):
+                log.info("a reader cannot have all it asked for: %s", error)
             else:
                 log.exception("records could not be read to their end")
             return
@@ -162,7 +163,10 @@ class Download:
         """One step."""
         if self._complete:
             return
-        self._add(self._form.add(self._cursor.step()))
+        spans = self._cursor.step()
+        size = sum(span.body_bytes for span in spans)
+        self._engine.tally.read(self._cursor.bucket, size, streaming=True, requests=0)
+        self._add(self._form.add(spans))
         if self._cursor.done or self._form.full:
             self._complete = True
             for rest in self._form.end():

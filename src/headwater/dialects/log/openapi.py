@@ -10,10 +10,17 @@ import msgspec
 from headwater.core import limits
 from headwater.dialects.log import requests
 from headwater.dialects.log.requests import ARROW_TYPE, NDJSON_TYPE
-from headwater.dialects.log.responses import AppendResult, ServerStats, StreamInfo, StreamList
+from headwater.dialects.log.responses import (
+    AppendResult,
+    ServerStats,
+    StreamInfo,
+    StreamList,
+    TrimResult,
+)
 from headwater.version import VERSION
 
 _JSON = "application/json"
+_TAR = "application/x-tar"
 _Schema = dict[str, Any]
 
 
@@ -51,7 +58,7 @@ class Error(msgspec.Struct, frozen=True):
     error: ErrorFacts
 
 
-_BODIES = (StreamList, StreamInfo, ServerStats, AppendResult, RecordLine, Error)
+_BODIES = (StreamList, StreamInfo, ServerStats, AppendResult, TrimResult, RecordLine, Error)
 
 _TIME = "RFC 3339, or milliseconds since 1970."
 
@@ -88,7 +95,13 @@ _LIST_LIMIT: tuple[_Schema, str] = (
 )
 _ROWS_LIMIT: tuple[_Schema, str] = ({"type": "integer", "minimum": 1}, "Rows at most.")
 
+_TRIM_PARAMETERS: dict[str, tuple[_Schema, str]] = {
+    "to": ({"type": "integer", "minimum": 0}, "The first record to keep. Required."),
+    "id": ({"type": "string"}, "Only if the stream has this id."),
+}
+
 _READ_HEADERS = {
+    "Log-Stream-Id": "Whose records these are: the id of a list.",
     "Log-From-Seq": "The first record of the range.",
     "Log-To-Seq": "One past its last record.",
     "Log-First-Seq": "The first record retained.",
@@ -104,7 +117,7 @@ _ERRORS = {
     410: "The records are no longer retained (see Log-First-Seq), or the stream was deleted.",
     412: "The tail is not the one in If-Match; Log-Tail-Seq has it.",
     413: "The body, or what it decompresses to, is too large.",
-    416: "from is past the tail; Log-Tail-Seq has it.",
+    416: "from, or to of a trim, is past the tail; Log-Tail-Seq has it.",
     422: "A record breaks a rule; none was added.",
 }
 
@@ -134,11 +147,19 @@ def document() -> dict[str, Any]:
             "/v1/log/records/{bucket}/{name}": {
                 "get": _operation(
                     "Read records by number or time, to the end of the range.",
-                    [*stream, *_query(requests.RECORDS_QUERY, _ROWS_LIMIT)],
+                    [*stream, *_query(requests.RECORDS_QUERY, _ROWS_LIMIT), _KEY],
                     {200: _records()},
                     *(400, 404, 410, 416),
                 ),
                 "post": _append(stream),
+            },
+            "/v1/log/trim/{bucket}/{name}": {
+                "post": _operation(
+                    "Forget the records before a number, for good.",
+                    [*stream, *_query(requests.TRIM_QUERY, _ROWS_LIMIT, _TRIM_PARAMETERS)],
+                    {200: _answer(_JSON, "TrimResult")},
+                    *(400, 404, 405, 410, 416),
+                )
             },
             "/v1/log/info/{bucket}/{name}": {
                 "get": _operation(
@@ -155,11 +176,23 @@ def document() -> dict[str, Any]:
                     {200: _answer(_JSON, "ServerStats")},
                 )
             },
+            "/v1/log/backup": {
+                "get": _operation(
+                    "The whole data folder as a tar file. Needs a token that permits everything.",
+                    [],
+                    {200: {"content": {_TAR: {"schema": {"type": "string"}}}}},
+                    *(404, 409),
+                )
+            },
             "/v1/log/openapi.json": {
                 "get": _operation("This document.", [], {200: {"content": {_JSON: {"schema": {}}}}})
             },
         },
-        "components": {"schemas": components},
+        "security": [{}, {"token": []}],  # none, unless the server asks for tokens
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
     }
 
 
@@ -176,10 +209,17 @@ def _in_header(name: str, about: str, schema: _Schema) -> dict[str, Any]:
     return {"name": name, "in": "header", "description": about, "schema": schema}
 
 
-def _query(names: tuple[str, ...], limit: tuple[_Schema, str]) -> list[dict[str, Any]]:
+_KEY = _in_header("S2-Encryption-Key", "Of an encrypted stream: 32 bytes in base64.", {})
+
+
+def _query(
+    names: tuple[str, ...],
+    limit: tuple[_Schema, str],
+    known: dict[str, tuple[_Schema, str]] = PARAMETERS,
+) -> list[dict[str, Any]]:
     found = []
     for name in names:
-        schema, about = limit if name == "limit" else PARAMETERS[name]
+        schema, about = limit if name == "limit" else known[name]
         found.append({"name": name, "in": "query", "description": about, "schema": schema})
     return found
 
@@ -222,6 +262,7 @@ def _append(stream: list[dict[str, Any]]) -> dict[str, Any]:
             _in_header("Producer-Epoch", "Of this producer.", number),
             _in_header("Producer-Seq", "Number of this append, from 0 in each epoch.", number),
             _in_header("If-Match", "The seq_num that the tail must have, or *.", {}),
+            _KEY,
         ],
         {200: _answer(_JSON, "AppendResult")},
         *(400, 403, 404, 405, 409, 410, 412, 413, 422),

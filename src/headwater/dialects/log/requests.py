@@ -21,6 +21,7 @@ NDJSON_TYPE = "application/x-ndjson"
 
 STREAMS_QUERY = ("bucket", "prefix", "pattern", "after", "limit")
 RECORDS_QUERY = ("from", "to", "from_time", "to_time", "view", "limit")
+TRIM_QUERY = ("to", "id")
 """The parameters of each request. Others are refused by name."""
 
 STREAMS_LIMIT = 1000
@@ -44,6 +45,14 @@ class Wanted(NamedTuple):
     joined: bool
     """As messages, not as records."""
     limit: int | None
+
+
+class Cut(NamedTuple):
+    """What to forget."""
+
+    to: SeqNum
+    stream_id: str | None
+    """As a list shows it; None for whichever stream has the name."""
 
 
 @lru_cache(maxsize=NAMES_CACHED_MAX)
@@ -93,6 +102,7 @@ def parse_selection(request: Request) -> Selection:
         glob=None if pattern is None else Glob(pattern),
         after=None if after is None else _parse_after(after),
         limit=limit,
+        sees=None if request.grant is None else request.grant.sees,
     )
 
 
@@ -125,6 +135,14 @@ def parse_wanted(request: Request) -> Wanted:
         joined=view == "messages",
         limit=_number(query, "limit", low=1) if "limit" in query else None,
     )
+
+
+def parse_cut(request: Request) -> Cut:
+    """POST trim."""
+    query = parse_query(request.query, TRIM_QUERY)
+    if "to" not in query:
+        raise InvalidRequest("to is missing: the number of the first record to keep")
+    return Cut(SeqNum(_number(query, "to")), query.get("id"))
 
 
 def _time(query: dict[str, str], name: str) -> TimestampMs | None:

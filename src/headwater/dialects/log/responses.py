@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from headwater.core.access import Grant
 from headwater.core.append import Appended
 from headwater.core.stream import StreamState
 from headwater.core.types import Position, SeqNum, StreamId, TimestampMs
@@ -16,6 +17,7 @@ from headwater.dialects.common import JSON_TYPE, NO_STORE, SECURITY_HEADERS
 from headwater.dialects.log.errors import VERSION, first_seq, tail_seq
 from headwater.dialects.log.requests import ARROW_TYPE, NDJSON_TYPE
 from headwater.engine import facts
+from headwater.engine.backup import Backup
 from headwater.engine.engine import Engine
 from headwater.engine.lineage import Forks
 from headwater.engine.stats import INTERVAL_S, Sample, Stats
@@ -26,6 +28,7 @@ from headwater.wire.http import BodyWriter, Buffer, Header, Response, StreamedRe
 
 HEADERS = SECURITY_HEADERS.extended(NO_STORE, VERSION)
 JSON_HEADERS = HEADERS.extended(JSON_TYPE)
+TAR_TYPE: Header = (b"content-type", b"application/x-tar")
 
 PRODUCERS_SHOWN_MAX = 1000
 
@@ -100,6 +103,8 @@ class StreamSummary(msgspec.Struct, frozen=True):
     lifetime: Lifetime | None
     retention: Retention | None
     source: Source | None
+    cipher: str | None
+    """What its records are encrypted with."""
 
 
 class StreamList(msgspec.Struct, frozen=True):
@@ -149,6 +154,15 @@ class Subscription(msgspec.Struct, frozen=True):
     pending: bool
 
 
+class Snapshot(msgspec.Struct, frozen=True):
+    """What a client published as standing for everything before a place."""
+
+    at: Place
+    digest: str
+    content_type: str
+    bytes: int
+
+
 class Storage(msgspec.Struct, frozen=True):
     """How the stream lies on disk."""
 
@@ -176,6 +190,8 @@ class StreamInfo(StreamSummary, frozen=True):
     forks_complete: bool
     """`forks` are all of them; not so when very many streams would have to be looked at."""
     subscriptions: list[Subscription]
+    snapshot: Snapshot | None
+    """The latest."""
     followers: int
     """Live readers."""
     storage: Storage
@@ -221,6 +237,14 @@ class AppendResult(msgspec.Struct, frozen=True):
     producer: Producer | None
 
 
+class TrimResult(msgspec.Struct, frozen=True):
+    """The answer to POST trim, durable."""
+
+    first: Place
+    """The first record that is retained. Less than asked for if that was inside a message; more
+    if the stream was trimmed before."""
+
+
 # -- streams
 
 
@@ -251,6 +275,7 @@ def summarize(engine: Engine, stream: Stream) -> StreamSummary:
         lifetime=_lifetime(state, engine.deadline_of(stream)),
         retention=_retention(state),
         source=_source(state),
+        cipher=state.cipher,
     )
 
 
@@ -329,11 +354,19 @@ def describe(
             for entry in subscriptions
             if (link := entry.links.get(state.name)) is not None and link.stream_id == state.id
         ],
+        snapshot=_snapshot(stream),
         followers=len(stream.followers or ()),
         storage=Storage(
             stream.checkpoint_bytes, len(stream.runs), stream.runs.bytes, len(state.partial_chunks)
         ),
     )
+
+
+def _snapshot(stream: Stream) -> Snapshot | None:
+    found = stream.snapshot
+    if found is None:
+        return None
+    return Snapshot(_place(found.at), found.digest, found.content_type, found.size)
 
 
 def _producers(state: StreamState) -> list[Producer]:
@@ -345,8 +378,13 @@ def _producers(state: StreamState) -> list[Producer]:
     return found
 
 
-def render_info(info: StreamInfo, forks: Forks) -> Response:
-    found = [Fork(show_id(fork.id), fork.bucket, fork.name, fork.deleted) for fork in forks.found]
+def render_info(info: StreamInfo, forks: Forks, grant: Grant | None = None) -> Response:
+    """With those forks that a client with this grant may know of."""
+    found = [
+        Fork(show_id(fork.id), fork.bucket, fork.name, fork.deleted)
+        for fork in forks.found
+        if grant is None or grant.sees(fork.bucket, fork.name)
+    ]
     whole = msgspec.structs.replace(info, forks=found, forks_complete=forks.complete)
     return render_json(whole)
 
@@ -371,6 +409,7 @@ def render_records(
     headers: Sequence[Header] = (
         (b"content-type", content_type.encode()),
         (b"vary", b"accept"),
+        (b"log-stream-id", show_id(stream.state.id).encode()),
         (b"log-from-seq", b"%d" % first),
         (b"log-to-seq", b"%d" % end),
         first_seq(stream.state.first),
@@ -396,7 +435,21 @@ def render_appended(appended: Appended, producer_id: str | None) -> Response:
     )
 
 
+def render_trimmed(first: Position) -> Response:
+    return render_json(TrimResult(_place(first)))
+
+
 # -- the server
+
+
+def render_backup(backup: Backup) -> Response:
+    """A tar file, whose length is known: a client can tell a part from the whole."""
+    length = (b"content-length", b"%d" % backup.size)
+    return StreamedResponse(200, [TAR_TYPE, length], backup.start, base=HEADERS)
+
+
+def render_backup_head() -> Response:
+    return Response(200, (TAR_TYPE,), base=HEADERS)
 
 
 def render_stats(stats: Stats, now_ms: TimestampMs) -> Response:

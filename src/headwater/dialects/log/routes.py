@@ -12,8 +12,9 @@ from importlib import import_module
 from typing import Any
 
 from headwater.core import limits
-from headwater.core.commands import AppendRecords
-from headwater.core.errors import ReadOnly
+from headwater.core.access import EVERYTHING, Operation
+from headwater.core.commands import AppendRecords, Trim
+from headwater.core.errors import InvalidOffset, PermissionDenied, ReadOnly, StreamNotFound
 from headwater.core.limits import MIB
 from headwater.core.names import NameRules
 from headwater.core.pending import Pending
@@ -25,7 +26,8 @@ from headwater.dialects.log.downloads import ArrowForm, Download, Form, NdjsonFo
 from headwater.dialects.log.errors import error_response, render_error
 from headwater.dialects.log.requests import Address, Wanted
 from headwater.dialects.log.responses import StreamInfo
-from headwater.engine import lineage
+from headwater.engine import lineage, seek
+from headwater.engine.backup import begin_backup
 from headwater.engine.engine import Engine
 from headwater.engine.lineage import Forks
 from headwater.engine.listing import list_streams
@@ -33,6 +35,7 @@ from headwater.engine.records import RecordCursor, resolve
 from headwater.engine.stats import Stats
 from headwater.engine.steps import drive, follow
 from headwater.engine.subscription_entry import Entry as SubscriptionEntry
+from headwater.storage.store import SHARD_FOLDER
 from headwater.wire import headers
 from headwater.wire.http import Answer, Request, Response, Route
 
@@ -73,8 +76,10 @@ class LogDialect:
         self._routes = {
             "streams": self._methods(self._whole(self.streams)),
             "records": self._methods(self._addressed(self.read), self._addressed(self.append)),
+            "trim": self._methods(None, self._addressed(self.trim)),
             "info": self._methods(self._addressed(self.info)),
             "stats": self._methods(self._whole(self.stats)),
+            "backup": self._methods(self._whole(self.backup)),
             "openapi.json": self._methods(self._whole(self.openapi)),
         }
 
@@ -93,11 +98,13 @@ class LogDialect:
 
     def _methods(
         self,
-        read: Callable[[Request], Answer],
+        read: Callable[[Request], Answer] | None,
         write: Callable[[Request], Answer] | None = None,
     ) -> dict[str, Route]:
         size = self.options.body_bytes_max
-        found = {method: Route(_guarded(read), body_bytes_max=size) for method in READ_METHODS}
+        found: dict[str, Route] = {}
+        if read is not None:
+            found = {method: Route(_guarded(read), body_bytes_max=size) for method in READ_METHODS}
         if write is not None:
             handle = _refuse_write if self.options.read_only else write
             found["POST"] = Route(_guarded(handle), body_bytes_max=size)
@@ -132,6 +139,7 @@ class LogDialect:
     def streams(self, request: Request) -> Answer:
         """GET streams."""
         selection = requests.parse_selection(request)
+        self.engine.tally.operation(Operation.LIST_STREAMS, selection.bucket)
         found = responses.SummaryList(self.engine)
 
         def render(last: tuple[str, str] | None) -> Response:
@@ -144,6 +152,7 @@ class LogDialect:
         """GET info/{bucket}/{name}."""
         requests.parse_query(request.query, ())
         engine = self.engine
+        engine.tally.operation(Operation.GET_STREAM_CONFIG, address.bucket)
 
         def look() -> tuple[StreamInfo, Generator[None, None, Forks]]:
             stream = engine.open(*address)
@@ -154,7 +163,9 @@ class LogDialect:
 
         def find(looked: tuple[StreamInfo, Generator[None, None, Forks]]) -> Pending[Response]:
             info, forks = looked
-            return drive(engine.loop, forks).then(lambda found: responses.render_info(info, found))
+            return drive(engine.loop, forks).then(
+                lambda found: responses.render_info(info, found, request.grant)
+            )
 
         return follow(engine.at_rest(look), find)
 
@@ -165,16 +176,20 @@ class LogDialect:
         wanted, arrow = requests.parse_wanted(request), requests.wants_arrow(request)
 
         def look() -> Response:
-            return self._read(address, wanted, arrow=arrow)
+            key = request.headers.get(headers.ENCRYPTION_KEY)
+            return self._read(address, wanted, key, arrow=arrow)
 
         def settled(_: object) -> Answer:
             return self.engine.when_settled(*address, look)
 
         return follow(self._load_arrow(), settled) if arrow else settled(None)
 
-    def _read(self, address: Address, wanted: Wanted, *, arrow: bool) -> Response:
+    def _read(
+        self, address: Address, wanted: Wanted, key: bytes | None, *, arrow: bool
+    ) -> Response:
         engine = self.engine
         stream = engine.open(*address)
+        opener = engine.opener(stream, key)
         first, end = resolve(engine.shard, stream, wanted.range)
         limit, joined = wanted.limit, wanted.joined
         if limit is not None and not joined:
@@ -184,7 +199,9 @@ class LogDialect:
             form = ArrowForm(joined=joined, limit=limit)
         else:
             form = NdjsonForm(json=stream.state.json, joined=joined, limit=limit)
-        download = Download(engine, RecordCursor(engine.shard, stream, first, end), form)
+        cursor = RecordCursor(engine.shard, stream, first, end, opener)
+        cursor.check_key()
+        download = Download(engine, cursor, form)
         return responses.render_records(first, end, stream, download.start, arrow=arrow)
 
     def append(self, request: Request, address: Address) -> Answer:
@@ -211,9 +228,32 @@ class LogDialect:
             requests.parse_if_match(request),
         )
         producer_id = None if producer is None else producer.id
-        return self.engine.append(command).then(
+        key = request.headers.get(headers.ENCRYPTION_KEY)
+        return self.engine.append(command, key).then(
             lambda appended: responses.render_appended(appended, producer_id)
         )
+
+    def trim(self, request: Request, address: Address) -> Answer:
+        """POST trim/{bucket}/{name}."""
+        cut, engine = requests.parse_cut(request), self.engine
+
+        def look() -> Trim:
+            stream = engine.open(*address)
+            state, tail = stream.state, stream.tail
+            if cut.stream_id is not None and cut.stream_id != responses.show_id(state.id):
+                raise StreamNotFound(address.name)
+            if cut.to > tail.seq:
+                raise InvalidOffset(f"to is past the tail. to={cut.to} tail={tail.seq}", tail=tail)
+            to = state.first
+            if cut.to > to.seq:
+                to = seek.message_of(engine.shard, stream, cut.to)
+            return Trim(*address, engine.clock.now_ms(), to, state.id)
+
+        def submit(command: Trim) -> Pending[Response]:
+            trimmed = engine.submit(command)
+            return trimmed.then(lambda _: responses.render_trimmed(command.to))
+
+        return follow(engine.when_settled(*address, look), submit)
 
     def _load_arrow(self) -> Pending[None] | None:
         """Bring in pyarrow, in a thread: it takes half a second, and most servers never need it."""
@@ -238,7 +278,18 @@ class LogDialect:
     def stats(self, request: Request) -> Answer:
         """GET stats."""
         requests.parse_query(request.query, ())
+        self.engine.tally.operation(Operation.ACCOUNT_METRICS)
         return responses.render_stats(self._stats, self.engine.clock.now_ms())
+
+    def backup(self, request: Request) -> Answer:
+        """GET backup. It has everything, secrets included, so it takes a token for everything."""
+        requests.parse_query(request.query, ())
+        grant = request.grant
+        if grant is not None and grant.scope != EVERYTHING:
+            raise PermissionDenied("a backup needs a token that permits everything")
+        if request.method == "HEAD":
+            return responses.render_backup_head()
+        return begin_backup(self.engine, SHARD_FOLDER).then(responses.render_backup)
 
     def openapi(self, request: Request) -> Answer:
         """GET openapi.json."""

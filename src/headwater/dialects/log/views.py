@@ -51,12 +51,10 @@ def _open(span: Span) -> _Records:
     run = span.run
     times = array("Q")
     times.frombytes(run.times)
-    bodies: list[Buffer] = list(run.record_bodies())
     flags = bytearray(run.flags)
     if span.cut is not None:
-        bodies[span.end - 1] = bodies[span.end - 1][: span.cut]
         flags[span.end - 1] &= ~CONTINUES
-    return _Records(bodies, flags, run.record_headers(), times)
+    return _Records(run.record_bodies(), flags, run.record_headers(), times)
 
 
 def _records(span: Span) -> Iterator[Row]:
@@ -66,9 +64,8 @@ def _records(span: Span) -> Iterator[Row]:
     for index in range(span.start, span.stop):
         flag = flags[index]
         whole = not inside and not flag & (CONTINUES | COMMAND)
-        yield Row(
-            first + index, times[index], bodies[index], headers[index], flag & SHOWN_FLAGS, whole
-        )
+        body = span.shown(bodies, index)
+        yield Row(first + index, times[index], body, headers[index], flag & SHOWN_FLAGS, whole)
         inside = flag & CONTINUES
 
 
@@ -89,7 +86,7 @@ def _messages(span: Span) -> Iterator[Row]:
             continue
         if not parts:
             start = index
-        parts.append(bodies[index])
+        parts.append(span.shown(bodies, index))
         if flag & CONTINUES:
             continue
         body = parts[0] if len(parts) == 1 else b"".join(parts)

@@ -93,12 +93,15 @@ def append_batch(
     if jsonmode.media_type(batch.content_type) == jsonmode.JSON_MEDIA_TYPE:
         for frame in filter(None, batch.frames):
             jsonmode.flatten(frame)  # one that is not JSON refuses them all
+    key = request.headers.get(headers.ENCRYPTION_KEY)
     if batch.producer is not None:
-        return _append_whole(engine, batch, batch.producer, address)
-    return _Each(engine, batch, address, render_error).answer
+        return _append_whole(engine, batch, batch.producer, address, key)
+    return _Each(engine, batch, address, key, render_error).answer
 
 
-def _append_whole(engine: Engine, batch: Batch, claim: ProducerClaim, address: Address) -> Answer:
+def _append_whole(
+    engine: Engine, batch: Batch, claim: ProducerClaim, address: Address, key: bytes | None
+) -> Answer:
     """One batch of a producer."""
 
     def submit(stream: Stream) -> Pending[Appended]:
@@ -114,7 +117,8 @@ def _append_whole(engine: Engine, batch: Batch, claim: ProducerClaim, address: A
             bodies += messages
             counts.append(len(messages))
         sizes.extend(counts)
-        return engine.append(AppendRecords(*address, engine.clock.now_ms(), bodies, producer=claim))
+        command = AppendRecords(*address, engine.clock.now_ms(), bodies, producer=claim)
+        return engine.append(command, key)
 
     def render(appended: Appended) -> Response:
         mark = appended.producer
@@ -148,7 +152,12 @@ class _Each:
     """Frames on their way, each an append of its own; they are applied in their order."""
 
     def __init__(
-        self, engine: Engine, batch: Batch, address: Address, render_error: RenderError
+        self,
+        engine: Engine,
+        batch: Batch,
+        address: Address,
+        key: bytes | None,
+        render_error: RenderError,
     ) -> None:
         self.answer: Pending[Response] = Pending()
         self._render_error = render_error
@@ -161,7 +170,7 @@ class _Each:
         for index, frame in enumerate(batch.frames):
             if frame:
                 command = Append(*address, at_ms, batch.content_type, frame)
-                engine.append(command).deliver(self._sink(index))
+                engine.append(command, key).deliver(self._sink(index))
             else:
                 self._settle(index, InvalidRequest("a frame is empty"))
 

@@ -65,6 +65,7 @@ def parse_selection(request: Request, bucket: str) -> Selection:
         prefix=query.get("prefix", ""),
         after=None if after is None else (bucket, after),
         limit=int(text),
+        sees=None if request.grant is None else request.grant.sees,
     )
 
 
@@ -82,8 +83,8 @@ def parse_extras(query: dict[str, str], found: ReadQuery) -> ReadQuery:
     if found.start is not None or size_max is not None:
         raise InvalidRequest("record and tail_records exclude offset, since and max_bytes")
     view = query.get("record_view")
-    if view is not None and (view != ENVELOPE or found.live == "sse"):
-        raise InvalidRequest(f"record_view is {ENVELOPE}, and not for live=sse. received={view!r}")
+    if view is not None and view != ENVELOPE:
+        raise InvalidRequest(f"record_view is {ENVELOPE}. received={view!r}")
     return found._replace(start=start, records_max=_number(query, "max_records"), view=view)
 
 

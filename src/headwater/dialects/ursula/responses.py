@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from headwater.core import attributes
 from headwater.core.append import Appended
 from headwater.core.buckets import BucketConfig
+from headwater.core.lifecycle import Created
 from headwater.core.retention import render_retention
-from headwater.core.types import Position, SeqNum, TimestampMs
+from headwater.core.types import Position, TimestampMs
 from headwater.dialects.common import ERROR_HEADERS, SECURITY_HEADERS
 from headwater.dialects.durable import responses as durable
+from headwater.dialects.durable.live import PLAIN_EVENTS, EventForm, data_event
 from headwater.dialects.durable.responses import Form
 from headwater.dialects.durable.rules import ReadQuery
+from headwater.dialects.ursula.records import (
+    NUMBERED,
+    Numbering,
+    record_first,
+    record_next,
+    record_start,
+    render_lines,
+)
 from headwater.engine import seek
 from headwater.engine.engine import Engine
 from headwater.engine.reader import Slice
 from headwater.engine.streams import Stream
 from headwater.wire import offsets
 from headwater.wire.headers import render_rfc3339
-from headwater.wire.http import Buffer, Header, Request, Response
+from headwater.wire.http import Header, Request, Response
 from headwater.wire.offsets import AtRecord
 
 JSON_HEADERS = ERROR_HEADERS
 """JSON that nobody may store, as errors have it."""
 NDJSON = b"application/x-ndjson"
 ENVELOPES = b"application/vnd.durable-stream-records+ndjson"
+"""Lines, each a record with its number."""
+ENVELOPE = b"application/vnd.durable-stream-record+json"
+"""One of them, as an event has it."""
+DATA_TYPE = b"stream-data-content-type"
+"""What the events of live=sse hold."""
 VARY: Header = (b"vary", b"accept")
 
-_LINE_ENDS = re.compile(rb"[\r\n]")
 _encode = msgspec.json.Encoder().encode
-_messages = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def render_head(engine: Engine, stream: Stream, now_ms: TimestampMs) -> Response:
@@ -52,24 +63,32 @@ def render_head(engine: Engine, stream: Stream, now_ms: TimestampMs) -> Response
         found[b"stream-snapshot-digest"] = stream.snapshot.digest.encode()
     if state.json:
         first = seek.first_message(engine.shard, stream)
-        found[b"stream-record-first"] = b"%d" % first
-        found[b"stream-record-next"] = b"%d" % seek.message_count(stream)
+        found.update([NUMBERED, record_first(first), record_next(seek.message_count(stream))])
     return Response(200, list(found.items()), base=SECURITY_HEADERS)
+
+
+def render_created(engine: Engine, created: Created, location: str) -> Response:
+    """The base protocol's answer with the address on repeats too; for a new JSON stream the
+    numbers of the records it begins with."""
+    response = durable.render_created(created, location, locates_existing=True)
+    if created.new and created.message_next is not None:
+        # What a fork begins with need not begin with record 0.
+        stream = engine.shard.load(created.id)
+        start = 0 if stream is None else seek.first_message(engine.shard, stream)
+        found = (NUMBERED, record_start(start), record_next(created.message_next))
+        response.headers = [*response.headers, *found]
+    return response
 
 
 def render_appended(appended: Appended) -> Response:
     """The base protocol's answer, and on a JSON stream the numbers of the records."""
     response = durable.render_appended(appended)
     if appended.message_next is not None:
-        found: list[Header] = [*response.headers, _record_next(appended.message_next)]
+        found: list[Header] = [*response.headers, NUMBERED, record_next(appended.message_next)]
         if appended.message_start is not None:
-            found.append((b"stream-record-start", b"%d" % appended.message_start))
+            found.append(record_start(appended.message_start))
         response.headers = found
     return response
-
-
-def _record_next(number: int) -> Header:
-    return (b"stream-record-next", b"%d" % number)
 
 
 # -- the form of a read
@@ -80,61 +99,32 @@ def form_of(engine: Engine, request: Request, stream: Stream, query: ReadQuery) 
     if not stream.state.json:
         return None
     form = _LINES if NDJSON in request.headers.get(b"accept", b"").lower() else _ARRAY
-    if isinstance(query.start, AtRecord):
-        return _NumberedForm(engine, stream, form).form(envelope=query.view is not None)
-    return form
+    if not isinstance(query.start, AtRecord):
+        return form
+    numbering = Numbering(engine, stream)
+    if query.view is not None:
+        form = Form(ENVELOPES, b":e", numbering.lines, numbering.headers)
+    return form._replace(headers=lambda found: [VARY, *numbering.headers(found)])
 
 
-class _NumberedForm:
-    """A read by record number: says which numbers it has, and may show each with its number."""
-
-    def __init__(self, engine: Engine, stream: Stream, plain: Form) -> None:
-        self._shard = engine.shard
-        self._stream = stream
-        self._plain = plain
-
-    def form(self, *, envelope: bool) -> Form:
-        plain = self._plain
-        if not envelope:
-            return plain._replace(headers=self._headers)
-        return Form(ENVELOPES, b":e", self._envelopes, self._headers)
-
-    def _number(self, seq: SeqNum) -> int:
-        return seek.message_number(self._shard, self._stream, seq)
-
-    def _headers(self, found: Slice) -> list[Header]:
-        first = seek.first_message(self._shard, self._stream)
-        return [
-            VARY,
-            (b"stream-record-first", b"%d" % first),
-            (b"stream-record-start", b"%d" % self._number(found.start.seq)),
-            _record_next(self._number(found.end.seq)),
-        ]
-
-    def _envelopes(self, found: Slice) -> list[Buffer]:
-        return [
-            b'{"record":%d,"value":%b}\n' % (number, one_line(bytes(message)))
-            for number, message in enumerate(split(found), self._number(found.start.seq))
-        ]
+def event_form_of(engine: Engine, stream: Stream, query: ReadQuery) -> EventForm:
+    """As the base protocol has it, with the type of the data; by record number, with numbers."""
+    kind = stream.state.content_type.encode("latin-1", "replace")
+    if not isinstance(query.start, AtRecord):
+        headers = [(DATA_TYPE, kind), *([NUMBERED] if stream.state.json else ())]
+        size = query.size_max
+        mark = "" if size is None else f"{size}"
+        return PLAIN_EVENTS._replace(mark=mark, headers=headers, bytes_max=size)
+    numbering = Numbering(engine, stream)
+    if query.view is None:
+        headers = [(DATA_TYPE, kind), NUMBERED]
+        return EventForm("records", headers, data_event, numbering.control)
+    headers = [(DATA_TYPE, ENVELOPE), NUMBERED]
+    return EventForm("envelopes", headers, numbering.events, numbering.control)
 
 
-def split(found: Slice) -> list[msgspec.Raw]:
-    """The messages of a JSON stream, one by one."""
-    return _messages.decode(b"".join(found.body()))
-
-
-def render_lines(found: Slice) -> list[Buffer]:
-    """Each message on a line of its own."""
-    return [one_line(bytes(message)) + b"\n" for message in split(found)]
-
-
-def one_line(message: bytes) -> bytes:
-    """Line ends in JSON text are between its tokens: inside a string they would be escaped."""
-    return _LINE_ENDS.sub(b" ", message)
-
-
-_LINES = Form(NDJSON, b":n", render_lines, lambda _: [VARY])
-_ARRAY = Form(None, b"", Slice.body, lambda _: [VARY])
+_LINES = Form(NDJSON, b":n", render_lines, lambda _: [VARY, NUMBERED])
+_ARRAY = Form(None, b"", Slice.body, lambda _: [VARY, NUMBERED])
 
 
 def render_trimmed(to: Position) -> Response:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from headwater.core.access import Operation
 from headwater.core.buckets import BucketConfig
 from headwater.core.commands import TrimToSnapshot
-from headwater.core.errors import InvalidRequest, NotFound, ReadOnly
+from headwater.core.errors import Conflict, InvalidRequest, NotFound, ReadOnly
 from headwater.core.limits import MIB
 from headwater.core.pending import Pending
 from headwater.core.types import Position
@@ -24,6 +25,7 @@ from headwater.dialects.ursula.errors import render_read_error, render_write_err
 from headwater.dialects.ursula.rules import URSULA
 from headwater.dialects.ursula.snapshots import (
     bootstrap,
+    delete_snapshot,
     get_snapshot,
     locate,
     parse_where,
@@ -54,13 +56,16 @@ class UrsulaDialect:
         *,
         origin_of: Callable[[Request], str],
         subscriptions: Subscribed | None = None,
+        subscribed: Callable[[str], bool] = lambda bucket: False,
         snapshot_bytes_max: int = GIB,
     ) -> None:
-        """As for DurableDialect; without `subscriptions` there are none."""
+        """As for DurableDialect; without `subscriptions` there are none. `subscribed` tells
+        whether a bucket has any."""
         self.engine = engine
         self.options = options
         self._origin_of = origin_of
         self._subscriptions = subscriptions
+        self._subscribed = subscribed
         self._streams = DurableDialect(engine, options, origin_of=origin_of, rules=URSULA)
         self._routes: dict[Kind, Mapping[str, Route]] = {
             Kind.BUCKET: self._methods(
@@ -69,7 +74,9 @@ class UrsulaDialect:
             Kind.STREAMS: self._methods(GET=self.list),
             Kind.ATTRIBUTES: self._methods(GET=self.attributes, PUT=self.set_attributes),
             Kind.BATCH: self._methods(POST=self.append_batch),
-            Kind.SNAPSHOT: self._methods(GET=self.get_snapshot, PUT=self.put_snapshot),
+            Kind.SNAPSHOT: self._methods(
+                GET=self.get_snapshot, PUT=self.put_snapshot, DELETE=self.delete_snapshot
+            ),
             Kind.RETENTION: self._methods(PUT=self.trim),
             Kind.BOOTSTRAP: self._methods(GET=self.bootstrap),
         }
@@ -140,15 +147,21 @@ class UrsulaDialect:
         """PUT {bucket}."""
         bucket = self._bucket(request)
         config = requests.parse_bucket_config(request)
+        self.engine.tally.operation(Operation.CREATE_BASIN)
         return self.engine.put_bucket(bucket, config).then(responses.render_bucket_put)
 
     def drop_bucket(self, request: Request) -> Answer:
         """DELETE {bucket}."""
-        return self.engine.drop_bucket(self._bucket(request)).then(render_done)
+        bucket = self._bucket(request)
+        if self._subscribed(bucket):
+            raise Conflict(f"the bucket has subscriptions; delete them first. bucket={bucket}")
+        self.engine.tally.operation(Operation.DELETE_BASIN)
+        return self.engine.drop_bucket(bucket).then(render_done)
 
     def bucket(self, request: Request) -> Answer:
         """GET {bucket}."""
         bucket, engine = self._bucket(request), self.engine
+        engine.tally.operation(Operation.GET_BASIN_CONFIG)
         contents = responses.BucketContents()
         selection = Selection(bucket=bucket, limit=EVERY_STREAM)
         size = self.options.body_bytes_max
@@ -165,6 +178,7 @@ class UrsulaDialect:
         """GET {bucket}/streams."""
         bucket, engine = self._bucket(request), self.engine
         selection = requests.parse_selection(request, bucket)
+        engine.tally.operation(Operation.LIST_STREAMS, bucket)
         found = responses.StreamList()
 
         def show(_: BucketConfig) -> Answer:
@@ -192,6 +206,7 @@ class UrsulaDialect:
     def attributes(self, request: Request) -> Answer:
         """GET {stream}/attrs. Does not renew the TTL."""
         address, engine = self._address(request), self.engine
+        engine.tally.operation(Operation.GET_STREAM_CONFIG, address.bucket)
         return engine.at_rest(lambda: responses.render_attributes(engine.open(*address)))
 
     def set_attributes(self, request: Request) -> Answer:
@@ -199,6 +214,7 @@ class UrsulaDialect:
         command = requests.parse_set_attributes(
             request, self._address(request), self.engine.clock.now_ms()
         )
+        self.engine.tally.operation(Operation.RECONFIGURE_STREAM, command.bucket)
         return self.engine.change(command).then(render_done)
 
     # -- snapshots
@@ -212,6 +228,10 @@ class UrsulaDialect:
         """GET {stream}/snapshot[/{offset}]."""
         origin = self._origin_of(request)
         return get_snapshot(self.engine, request, self._address(request), _rest(request), origin)
+
+    def delete_snapshot(self, request: Request) -> Answer:
+        """DELETE {stream}/snapshot[/{offset}]."""
+        return delete_snapshot(self.engine, self._address(request), _rest(request))
 
     def bootstrap(self, request: Request) -> Answer:
         """GET {stream}/bootstrap."""

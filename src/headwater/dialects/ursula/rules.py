@@ -44,6 +44,8 @@ URSULA = DialectRules(
     parse_attributes=parse_attributes,
     parse_extras=requests.parse_extras,
     form_of=responses.form_of,
+    event_form_of=responses.event_form_of,
+    render_created=responses.render_created,
     render_appended=responses.render_appended,
     render_head=responses.render_head,
     render_write_error=errors.render_write_error,
@@ -51,5 +53,4 @@ URSULA = DialectRules(
     ttl_anchor="creation",
     fork_takes_body=False,
     fork_retypes=True,
-    locates_existing=True,
 )

@@ -21,6 +21,7 @@ from headwater.dialects.common import NO_STORE, SECURITY_HEADERS
 from headwater.dialects.durable import requests as durable
 from headwater.dialects.durable.responses import CLOSED, UP_TO_DATE, next_offset
 from headwater.dialects.durable.rules import Address
+from headwater.dialects.ursula.records import NUMBERED, record_first, record_next, record_start
 from headwater.engine import seek
 from headwater.engine.engine import Engine
 from headwater.engine.records import RecordCursor, Span
@@ -29,6 +30,7 @@ from headwater.engine.steps import follow
 from headwater.engine.streams import Stream
 from headwater.storage.store import StoreBusy
 from headwater.wire import offsets
+from headwater.wire.headers import ENCRYPTION_KEY
 from headwater.wire.http import (
     Answer,
     BodyWriter,
@@ -95,12 +97,15 @@ def put_snapshot(engine: Engine, request: Request, address: Address, where: Wher
     if engine.sweeper.disk_low:
         raise DiskFull()
 
-    def look() -> tuple[Stream, Position]:
+    def look() -> tuple[Stream, Position, list[Header]]:
         stream = engine.open(*address)
-        return stream, locate(engine, stream, where)
+        if stream.state.cipher is not None:
+            raise Conflict("the stream is encrypted, and a snapshot of it would not be")
+        position = locate(engine, stream, where)
+        return stream, position, _number_headers(engine, stream, position)
 
-    def receive(found: tuple[Stream, Position]) -> Pending[Response]:
-        stream, position = found
+    def receive(found: tuple[Stream, Position, list[Header]]) -> Pending[Response]:
+        stream, position, number = found
         upload = Upload(
             engine.store, int.from_bytes(engine.clock.random_bytes(8), "big"), content_type
         )
@@ -114,7 +119,9 @@ def put_snapshot(engine: Engine, request: Request, address: Address, where: Wher
             )
 
         return _Receiving(engine, request, upload, publish).answer.then(
-            lambda _: Response(204, describe(position, upload.digest), base=SECURITY_HEADERS)
+            lambda _: Response(
+                204, [*describe(position, upload.digest), *number], base=SECURITY_HEADERS
+            )
         )
 
     return follow(engine.when_settled(*address, look), receive)
@@ -125,6 +132,13 @@ def describe(at: Position, digest: str) -> list[Header]:
         (b"stream-snapshot-offset", offsets.render(at)),
         (b"stream-snapshot-digest", digest.encode()),
     ]
+
+
+def _number_headers(engine: Engine, stream: Stream, at: Position) -> list[Header]:
+    """On a JSON stream the number of the record that follows what a snapshot stands for."""
+    if not stream.state.json:
+        return []
+    return [NUMBERED, record_next(seek.message_number(engine.shard, stream, at.seq))]
 
 
 class _Receiving:
@@ -207,6 +221,8 @@ class _Receiving:
         except StoreBusy:
             self._dropped = False
             self._engine.clock.call_later(BUSY_RETRY_S, self._drop)
+        except Exception:
+            log.exception("an upload could not be removed; the next start does it")
 
 
 # -- out
@@ -230,6 +246,7 @@ def get_snapshot(
             return Response(307, headers, base=SECURITY_HEADERS)
         found = [
             *describe(snapshot.at, snapshot.digest),
+            *_number_headers(engine, stream, snapshot.at),
             (b"content-type", snapshot.content_type.encode("latin-1")),
             (b"content-length", b"%d" % snapshot.size),
             next_offset(snapshot.at),
@@ -240,6 +257,19 @@ def get_snapshot(
         pieces = read_pieces(engine.store, snapshot.upload)
         sending = _Sending(engine, iter(pieces))
         return StreamedResponse(200, found, sending.start, base=SECURITY_HEADERS)
+
+    return engine.at_rest(look)
+
+
+def delete_snapshot(engine: Engine, address: Address, raw_offset: str) -> Answer:
+    """DELETE {stream}/snapshot[/{offset}]: never done. It goes when a later one takes its place,
+    or with its stream."""
+
+    def look() -> Response:
+        snapshot = engine.open(*address).snapshot
+        if snapshot is None or not (raw_offset == "" or _is_at(snapshot, raw_offset)):
+            raise NotFound("there is no such snapshot")
+        raise Conflict("the latest snapshot cannot be deleted; publish a later one")
 
     return engine.at_rest(look)
 
@@ -257,6 +287,7 @@ def bootstrap(engine: Engine, request: Request, address: Address) -> Answer:
 
     def look() -> Response:
         stream = engine.open(*address)
+        opener = engine.opener(stream, request.headers.get(ENCRYPTION_KEY))
         engine.touch(stream)
         snapshot, state, tail = stream.snapshot, stream.state, stream.tail
         first = state.first_seq
@@ -264,15 +295,16 @@ def bootstrap(engine: Engine, request: Request, address: Address) -> Answer:
         kind = jsonmode.DEFAULT_CONTENT_TYPE
         at = NONE
         if snapshot is not None:
-            # Limits of its own may have trimmed the stream beyond its snapshot.
-            first = max(first, snapshot.at.seq)
+            first = snapshot.at.seq  # never before what is retained
             pieces = read_pieces(engine.store, snapshot.upload)
             kind, at = snapshot.content_type, offsets.render(snapshot.at)
         boundary = b"headwater-" + engine.clock.random_bytes(BOUNDARY_BYTES).hex().encode()
-        cursor = RecordCursor(engine.shard, stream, min(first, tail.seq), tail.seq)
+        cursor = RecordCursor(engine.shard, stream, min(first, tail.seq), tail.seq, opener)
+        cursor.check_key()
         headers: list[Header] = [
             (b"content-type", b"multipart/mixed; boundary=" + boundary),
             (b"stream-snapshot-offset", at),
+            (b"stream-retained-offset", offsets.render(state.first)),
             next_offset(tail),
             UP_TO_DATE,
             NO_STORE,
@@ -280,9 +312,14 @@ def bootstrap(engine: Engine, request: Request, address: Address) -> Answer:
         if stream.tail_closed:
             headers.append(CLOSED)
         if state.json:
-            start = seek.message_number(engine.shard, stream, min(first, tail.seq))
-            headers.append((b"stream-record-start", b"%d" % start))
-            headers.append((b"stream-record-next", b"%d" % seek.message_count(stream)))
+            headers += [
+                NUMBERED,
+                record_first(seek.first_message(engine.shard, stream)),
+                record_start(seek.message_number(engine.shard, stream, min(first, tail.seq))),
+                record_next(seek.message_count(stream)),
+            ]
+        size = tail.byte - max(state.first_byte, 0 if snapshot is None else snapshot.at.byte)
+        engine.tally.read(state.bucket, size, streaming=True)
         parts = _parts(boundary, kind, pieces, state.content_type, cursor)
         return StreamedResponse(200, headers, _Sending(engine, parts).start, base=SECURITY_HEADERS)
 
@@ -312,7 +349,7 @@ def messages_of(span: Span) -> Iterator[list[Buffer]]:
         if flags[index] & COMMAND:
             continue
         is_cut = span.cut is not None and index == span.end - 1
-        message.append(bodies[index][: span.cut] if is_cut else bodies[index])
+        message.append(span.shown(bodies, index))
         if is_cut or not flags[index] & CONTINUES:
             yield message
             message = []

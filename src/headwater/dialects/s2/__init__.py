@@ -1,0 +1,1 @@
+"""The S2 API: basins, streams, records, sessions."""

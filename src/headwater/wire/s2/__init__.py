@@ -1,0 +1,1 @@
+"""What the S2 API puts on the wire: protobuf, session frames, JSON, events."""
