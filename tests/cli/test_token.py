@@ -99,7 +99,7 @@ def test_a_token_is_issued_listed_and_revoked(
     ("arguments", "code", "message"),
     [
         (("revoke", "none"), 1, "404: no such access token. id=none"),
-        (("issue", "t"), 1, "422: the scope permits no operation; name op_groups or ops"),
+        (("issue", "t"), 1, "422: Access token permissions cannot be empty"),
         (("list", "--token", "wrong"), 1, "401: the access token is not known here"),
         (("list", "--url", "http://127.0.0.1:1"), 1, "cannot reach http://127.0.0.1:1"),
         (("list", "--url", "ftp://x"), 2, "the URL of a server begins with http://"),

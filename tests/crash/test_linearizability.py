@@ -45,13 +45,14 @@ def _check_history(tmp_path: Path, *, seed: int, kills: int, operations: int) ->
         finally:
             history.stop()
         assert not history.errors, history.errors[0]
+        settled = history.finish()
         assert server.stop() == 0
     made = history.operations
     assert len(made) > kills * operations / 2
     assert any(operation.returned == NEVER for operation in made), "the kills came between calls"
     tokens = {operation.saw.token for operation in made}
     assert len(tokens - {None}) > 1, "nobody was ever fenced"
-    verdict = check(made)
+    verdict = check(settled)
     assert verdict.linearizable, str(verdict)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
@@ -205,6 +205,30 @@ class Search:
             if after is not None:
                 happened = here.happened | {number}
                 yield operation, Configuration(here.placed, happened, after)
+
+
+def settle(history: Sequence[Operation], records: Sequence[int]) -> list[Operation]:
+    """What became of appends of unknown outcome, told by a scan after everything else.
+
+    Any order that explains the scan has each append where its records are, so a search need not
+    try others; with many clients cut off at once they are too many. `records` are the hashes of
+    the scan, which must be in the history too. An append whose first record is not unlike all
+    others stays unknown.
+    """
+    places: dict[int, list[int]] = {}
+    for place, record_hash in enumerate(records):
+        places.setdefault(record_hash, []).append(place)
+    settled = []
+    for operation in history:
+        if operation.returned == NEVER and operation.append is not None:
+            hashes = operation.append.record_hashes
+            found = places.get(hashes[0], [])
+            if not found:
+                continue  # it never happened
+            if len(found) == 1:
+                operation = replace(operation, saw=Saw(found[0] + len(hashes)))
+        settled.append(operation)
+    return settled
 
 
 def check(history: Sequence[Operation], initial: State = EMPTY) -> Verdict:

@@ -12,7 +12,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Iterator
+from functools import partial
 from random import Random  # noqa: TID251
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from tests.support.linearizability import (
     Saw,
     chain,
     hash_record,
+    settle,
 )
 
 BATCH_RECORDS_MAX = 6
@@ -59,6 +60,25 @@ class Connection:
 
     def read(self, seq_num: int) -> Reply:
         return self._send("GET", f"?seq_num={seq_num}")
+
+    def scan(self) -> list[int]:
+        """The hashes of all records."""
+        hashes: list[int] = []
+        while True:
+            reply = self.read(len(hashes))
+            if reply.status == 416:
+                tail = reply.json["tail"]["seq_num"]
+                break
+            assert reply.status == 200, reply
+            records = reply.json["records"]
+            numbers = range(len(hashes), len(hashes) + len(records))
+            assert [record["seq_num"] for record in records] == list(numbers)
+            hashes += [hash_record(record["body"].encode()) for record in records]
+            tail = reply.json.get("tail", {}).get("seq_num")
+            if tail == len(hashes):
+                break
+        assert tail == len(hashes), f"a scan ended at {len(hashes)}, before its tail {tail}"
+        return hashes
 
     def check_tail(self) -> Reply:
         return self._send("GET", "/tail")
@@ -158,22 +178,8 @@ class Client(threading.Thread):
 
     def _read(self) -> None:
         called = self._history.tick()
-        stream_hash, position = 0, 0
-        while True:
-            reply = self._connection.read(position)
-            if reply.status == 416:
-                tail = reply.json["tail"]["seq_num"]
-                break
-            assert reply.status == 200, reply
-            records = reply.json["records"]
-            assert [r["seq_num"] for r in records] == list(_counting(position, len(records)))
-            hashes = [hash_record(record["body"].encode()) for record in records]
-            stream_hash, position = chain(stream_hash, hashes), position + len(records)
-            tail = reply.json.get("tail", {}).get("seq_num")
-            if tail == position:
-                break
-        assert tail == position, f"a scan ended at {position}, before its tail {tail}"
-        self._saw(called, self._history.tick(), Saw(tail, stream_hash))
+        hashes = self._connection.scan()
+        self._saw(called, self._history.tick(), Saw(len(hashes), chain(0, hashes)))
 
     def _check_tail(self) -> None:
         called = self._history.tick()
@@ -189,10 +195,6 @@ class Client(threading.Thread):
             self._tail = max(self._tail, saw.tail)
 
 
-def _counting(start: int, count: int) -> Iterator[int]:
-    return iter(range(start, start + count))
-
-
 class History:
     """What happened so far, and the clients that go on."""
 
@@ -202,9 +204,10 @@ class History:
         self.errors: list[BaseException] = []
         self.stopping = threading.Event()
         self._ticks = itertools.count()
+        self._connect = partial(Connection, port, basin, stream)
         kinds = [kind for kind in KINDS for _ in range(of_each)]
         self._clients = [
-            Client(self, number, kind, Connection(port, basin, stream))
+            Client(self, number, kind, self._connect())
             for number, kind in enumerate(kinds, start=1)
         ]
 
@@ -224,6 +227,14 @@ class History:
         target, deadline = len(self.operations) + more, time.monotonic() + timeout_s
         while len(self.operations) < target and time.monotonic() < deadline and not self.errors:
             time.sleep(RECONNECT_S)
+
+    def finish(self) -> list[Operation]:
+        """All operations, and a scan after them that tells what came of those cut off."""
+        connection, called = self._connect(), self.tick()
+        hashes = connection.scan()
+        connection.close()
+        self.add(Operation(0, called, self.tick(), saw=Saw(len(hashes), chain(0, hashes))))
+        return settle(self.operations, hashes)
 
     def stop(self) -> None:
         self.stopping.set()

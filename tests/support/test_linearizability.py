@@ -17,6 +17,7 @@ from tests.support.linearizability import (
     chain,
     check,
     hash_record,
+    settle,
 )
 
 A, B, C = (hash_record(body) for body in (b"a", b"b", b"c"))
@@ -268,3 +269,31 @@ def test_a_lost_append_is_found_by_a_later_read(data: st.DataObject, steps: int)
     left = [record for batch in kept for record in batch]
     end = max(each.called for each in history) + 2 * steps
     assert check([*history, read(9, end, end + 1, *left)]).linearizable is False
+
+
+def test_a_scan_at_the_end_settles_what_became_of_appends() -> None:
+    scan = read(3, 10, 11, C, A, B)
+    history = [
+        append(1, 0, NEVER, A, B),
+        append(2, 1, NEVER, hash_record(b"lost")),
+        append(2, 2, 3, C, tail=1),
+        scan,
+    ]
+    settled = settle(history, [C, A, B])
+    assert settled == [append(1, 0, NEVER, A, B, tail=3), history[2], scan]
+    assert check(settled).linearizable
+
+
+def test_what_a_scan_cannot_tell_apart_stays_unknown() -> None:
+    fences = [append(client, 0, NEVER, A, sets_token="t") for client in (1, 2)]
+    assert settle(fences, [A, A]) == fences
+
+
+def test_many_clients_cut_off_at_once_are_no_long_search() -> None:
+    """Without the scan there would be more orders of these than can be tried."""
+    records = [hash_record(b"%d" % number) for number in range(12)]
+    history = [append(client, 0, NEVER, record) for client, record in enumerate(records)]
+    history += [tail(99, 1 + 2 * at, 2 + 2 * at, 12) for at in range(50)]
+    scanned = [*reversed(records)]
+    history.append(read(99, 200, 201, *scanned))
+    assert check(settle(history, scanned)).linearizable

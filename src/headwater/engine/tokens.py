@@ -47,6 +47,8 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     created_at_ms: TimestampMs
     expires_at_ms: TimestampMs | None = None
     auto_prefix: bool = False
+    expires_finer: str = ""
+    """Digits of a second after those of the milliseconds, which only a list shows."""
 
 
 class Asked(NamedTuple):
@@ -56,6 +58,7 @@ class Asked(NamedTuple):
     scope: Scope
     expires_at_ms: TimestampMs | None = None
     auto_prefix: bool = False
+    expires_finer: str = ""
 
 
 class Page(NamedTuple):
@@ -136,6 +139,7 @@ class Tokens:
             created_at_ms=clock.now_ms(),
             expires_at_ms=expires_at_ms,
             auto_prefix=asked.auto_prefix,
+            expires_finer=asked.expires_finer if expires_at_ms == asked.expires_at_ms else "",
         )
         self._being_issued.add(asked.id)
 
@@ -184,9 +188,10 @@ class Tokens:
         """May it be issued? Returns when it expires."""
         now_ms = self._engine.clock.now_ms()
         if not asked.scope.operations():
-            raise InvalidRequest("the scope permits no operation; name op_groups or ops")
+            # These words, and those below, are S2's: tests of its SDKs compare them.
+            raise InvalidRequest("Access token permissions cannot be empty")
         if asked.auto_prefix and not (asked.scope.streams and asked.scope.streams.prefix):
-            raise InvalidRequest("auto_prefix_streams needs a scope with a prefix of streams")
+            raise InvalidRequest("Auto prefixing is only allowed for streams with prefix matching")
         if asked.expires_at_ms is not None and asked.expires_at_ms <= now_ms:
             raise InvalidRequest("expires_at has passed")
         expires_at_ms = asked.expires_at_ms

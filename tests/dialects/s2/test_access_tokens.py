@@ -93,6 +93,14 @@ def api(clock: FakeClock) -> Iterator[Api]:
 # -- the three requests
 
 
+def test_an_expiry_is_listed_as_finely_as_it_was_given(api: Api) -> None:
+    for number, finer in enumerate(("", "9", "999001", "975864000")):
+        expires_at = f"2030-01-31T12:00:00.123{finer}Z"
+        api.issue(id=f"t{number}", expires_at=expires_at)
+        (token,) = api.ask("GET", f"access-tokens?prefix=t{number}").json()["access_tokens"]
+        assert token["expires_at"] == f"2030-01-31T12:00:00.123{finer[:6]}Z"
+
+
 def test_a_token_is_issued_listed_and_revoked(api: Api) -> None:
     text = api.issue(id="t1", expires_at="2030-01-31T12:00:00+01:00")
     assert api.ask("GET", "basins", text).status_code == 200

@@ -167,6 +167,11 @@ def test_operations_count_for_the_basin_or_the_account(measured: Measured) -> No
     assert not any(name.endswith("-stream") for name in found)
 
 
+def test_operations_are_told_by_the_hour_unless_asked_otherwise(measured: Measured) -> None:
+    for value in measured.metrics("", set="account-ops"):
+        assert value["accumulation"]["interval"] == "hour"
+
+
 def test_what_is_refused_counts_for_nobody(measured: Measured) -> None:
     assert measured.http.get("/v1/streams/none").status_code == 404
     assert measured.http.post("/v1/streams", json={"stream": ""}).status_code == 400

@@ -94,7 +94,7 @@ class MetricsEndpoints:
 
     def account(self, request: Request, target: Target) -> Answer:
         """GET /metrics."""
-        query = self._parse(request, ACCOUNT_SETS, Interval.MINUTE)
+        query = self._parse(request, ACCOUNT_SETS, Interval.HOUR)
         if query.set == "active-basins":
             names = self._stored.active(start_s=query.start_s, end_s=query.end_s)
             return _render([{"label": {"name": query.set, "values": names}}])

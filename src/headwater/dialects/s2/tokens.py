@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
 
 import msgspec
@@ -21,6 +22,9 @@ from headwater.wire.http import Answer, Request, Response
 
 JSON_HEADERS = ERROR_HEADERS
 """JSON that nobody may store: there are secrets in it."""
+
+_FINER = re.compile(r"\.\d{3}(\d{1,6})")
+"""Of a timestamp, what follows its milliseconds."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -92,7 +96,14 @@ def _parse_issue(request: Request) -> Asked:
     for names in (body.scope.basins, body.scope.streams, body.scope.access_tokens):
         if names is not None and (names.exact is None) == (names.prefix is None):
             raise Refused("bad_json", "name resources by exact or by prefix, one of the two")
-    return Asked(token_id, body.scope, expires_at_ms, bool(body.auto_prefix_streams))
+    finer = _FINER.search(body.expires_at or "")
+    return Asked(
+        token_id,
+        body.scope,
+        expires_at_ms,
+        bool(body.auto_prefix_streams),
+        finer[1] if finer else "",
+    )
 
 
 def _render_page(page: Page) -> Response:
@@ -103,10 +114,13 @@ def _render_page(page: Page) -> Response:
 
 def _describe(token_id: str, token: StoredToken) -> dict[str, object]:
     """Everything but the secret, which nobody knows."""
-    expires_at_ms = token.expires_at_ms
+    expires_at = None
+    if token.expires_at_ms is not None:
+        expires_at = render_rfc3339(token.expires_at_ms).decode()
+        expires_at = expires_at.replace("Z", f"{token.expires_finer}Z")
     return {
         "id": token_id,
-        "expires_at": None if expires_at_ms is None else render_rfc3339(expires_at_ms).decode(),
+        "expires_at": expires_at,
         "auto_prefix_streams": token.auto_prefix,
         "scope": token.scope,
     }
