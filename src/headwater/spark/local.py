@@ -1,0 +1,96 @@
+"""A Spark session with settings that fit: on this machine, or wherever a master is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from pyspark.sql import SparkSession
+
+from headwater.spark.java import find_java_home
+
+CONNECT = "sc://"
+TASK_TRIES = 4
+"""In local mode Spark gives a task one try, unless it is told otherwise."""
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Lets reads with filterPushdown use it; others do not notice.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # A repeated micro-batch must have the same partitions; adaptive plans look at sizes.
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+    # Sockets of the file system between the JVM and Python are faster than those of the network.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|encryptionkey",
+}
+
+LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+def session(
+    name: str = "headwater",
+    *,
+    master: str | None = None,
+    cores: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    quiet: bool = True,
+) -> SparkSession:
+    """A session; the one there is, if there is one.
+
+    Without a `master` it runs on this machine, on `cores` of it, and tries a failed task again.
+    A master `sc://host:port` is a Spark Connect server. `settings` win over those here. When it is
+    `quiet`, Spark logs errors only.
+    """
+    builder = SparkSession.builder.appName(name)
+    given = {**SETTINGS, **(settings or {})}
+    if master is not None and master.startswith(CONNECT):
+        return _with(builder.remote(master), given)
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master is None:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        given = {**LOCAL_SETTINGS, **given}
+    if quiet and LOG_SETTINGS.exists():  # not when the package is in a zip file
+        java = "spark.driver.extraJavaOptions"
+        given[java] = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {given.get(java, '')}"
+    return _with(
+        builder.master(master or f"local[{cores or os.cpu_count() or 1},{TASK_TRIES}]"), given
+    )
+
+
+def _with(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def session_beside(spark: SparkSession) -> SparkSession:
+    """A session with the settings of another, on the same Spark, and with views of its own."""
+    if _is_connect(spark):
+        # A new one would begin with the server's settings.
+        return cast(SparkSession, spark.cloneSession())  # type: ignore[attr-defined]
+    return spark.newSession()
+
+
+def release(beside: SparkSession) -> None:
+    """Let go of what `session_beside` gave. A program that keeps a session of Connect never ends;
+    stopping one of any other kind would stop them all."""
+    if _is_connect(beside):
+        beside.stop()
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect.")

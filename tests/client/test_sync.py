@@ -1,0 +1,168 @@
+"""The blocking client against a real server: what it asks, what it raises, when it tries again."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater import client as api
+from headwater.client import Client, Producer, protocol
+from headwater.client.errors import refusal
+from headwater.client.protocol import Endpoint
+from headwater.client.records import read_batches
+from headwater.client.sync import Retries
+from tests.support.inprocess import serving
+from tests.support.log import encode_records
+from tests.support.server import ServerProcess
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with serving() as server, Client(server.url) as found:
+        yield found
+
+
+def test_streams_are_listed_page_by_page(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {**(protocol.list_streams.__kwdefaults__ or {}), "limit": 2}
+    monkeypatch.setattr(protocol.list_streams, "__kwdefaults__", pages)
+    for name in ("a", "ab", "b/c", "b/d", "ä, ö"):
+        client.create("things", name, "text/plain")
+    assert [stream.name for stream in client.streams()] == ["a", "ab", "b/c", "b/d", "ä, ö"]
+    assert [stream.name for stream in client.streams(bucket="things", pattern="b/*")] == [
+        "b/c",
+        "b/d",
+    ]
+    assert [stream.name for stream in client.streams(bucket="things", prefix="a")] == ["a", "ab"]
+    found = client.stream("things", "a")
+    assert found is not None and found.name == "a"
+    assert client.stream("things", "b") is None
+
+
+def test_appends_are_told_from_their_repeats(client: Client) -> None:
+    client.create("things", "a/b c", "text/plain")
+    body = encode_records([b"1", b"2"])
+    first = client.append("things", "a/b c", body, Producer("p", 0, 0))
+    again = client.append("things", "a/b c", body, Producer("p", 0, 0))
+    assert (first.repeat, first.tail, again.repeat, again.tail) == (False, 2, True, 2)
+
+
+def test_errors_are_of_the_class_that_a_caller_acts_on(client: Client) -> None:
+    body = encode_records([b"1"])
+    with pytest.raises(api.StreamNotFound, match="no such stream"):
+        client.append("things", "s", body)
+    client.create("things", "s", "text/plain")
+    client.append("things", "s", body, Producer("p", 3, 0))
+    with pytest.raises(api.ProducerFenced):
+        client.append("things", "s", body, Producer("p", 2, 0))
+    with pytest.raises(api.Refused) as refused:
+        client.append("things", "s", body, Producer("p", 3, 5))
+    assert (refused.value.status, refused.value.code) == (409, "producer_gap")
+    stream = client.stream("things", "s")
+    assert stream is not None
+    with pytest.raises(api.PastTail):
+        read(client, "s", 5, 9, stream.id)
+    with pytest.raises(api.StreamNotFound, match="another stream has the name"):
+        read(client, "s", 0, 1, "0000000000009999")
+    client.append("things", "s", encode_records([b"2", b"3"]))
+    client.trim("things", "s", 2, stream.id)
+    with pytest.raises(api.OffsetTrimmed) as trimmed:
+        read(client, "s", 0, 2, stream.id)
+    assert trimmed.value.first_seq == 2
+    client.close_stream("things", "s")
+    client.close_stream("things", "s")
+    with pytest.raises(api.StreamClosed):
+        client.append("things", "s", body)
+
+
+def read(client: Client, name: str, first: int, end: int, stream_id: str) -> list[bytes]:
+    found: list[bytes] = []
+    for batch in read_batches(client, "things", name, first=first, end=end, stream_id=stream_id):
+        found += batch.column("body").to_pylist()
+    return found
+
+
+def test_a_body_that_is_too_large_is_refused_and_not_sent_again(client: Client) -> None:
+    client.create("things", "s", "text/plain")
+    body = encode_records([bytes(1_000_000)] * 40)
+    with pytest.raises(api.Refused) as refused:
+        client.append("things", "s", body, Producer("p", 0, 0))
+    assert refused.value.status == 413
+
+
+def test_a_record_is_found_by_its_time(client: Client) -> None:
+    client.create("things", "s", "text/plain")
+    client.append("things", "s", encode_records([b"1"]))
+    assert client.seq_at("things", "s", 0) == 0
+    assert client.seq_at("things", "s", 2**45) == 1
+
+
+def test_a_connection_that_ended_while_it_was_idle_is_not_used(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server, Client(server.url) as client:
+        client.create("things", "s", "text/plain")
+        server.restart()
+        # Without a producer it is sent once only.
+        assert client.append("things", "s", encode_records([b"1"])).tail == 1
+
+
+def test_requests_outlive_a_server_that_is_killed(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server, Client(server.url) as client:
+        client.create("things", "s", "text/plain")
+        bodies = [b"%d" % number * 200 for number in range(20_000)]
+        client.append("things", "s", encode_records(bodies), Producer("p", 0, 0))
+        stream = client.stream("things", "s")
+        assert stream is not None
+        batches = read_batches(client, "things", "s", first=0, end=stream.tail, stream_id=stream.id)
+        found = next(batches).column("body").to_pylist()
+        server.kill9()
+        restart = threading.Timer(0.3, server.start)
+        restart.start()
+        for batch in batches:
+            found += batch.column("body").to_pylist()
+        assert found == bodies
+        again = client.append("things", "s", encode_records(bodies), Producer("p", 0, 0))
+        assert again.repeat
+        restart.join()
+
+
+def test_a_server_that_is_not_there_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}", retry_timeout_s=0.2) as client:
+        with pytest.raises(api.Unreachable, match=r"no answer .* for 0\.2 s"):
+            client.stream("things", "s")
+        # It may have been done, so it is not done again.
+        with pytest.raises(api.Unreachable, match="Connection refused"):
+            client.append("things", "s", b"")
+
+
+def test_an_endpoint_may_have_a_path_and_carries_the_secrets() -> None:
+    found = Endpoint.parse("https://example.org/streams/", token="t", encryption_key="k")
+    assert str(found) == "https://example.org:443/streams"
+    assert found.headers == {"Authorization": "Bearer t", "s2-encryption-key": "k"}
+    assert "Bearer" not in repr(found)
+    for wrong in ("ftp://x", "localhost", "http://x:port", "http://u:p@x", "http://x?a"):
+        with pytest.raises(api.ClientError):
+            Endpoint.parse(wrong)
+
+
+def test_pauses_grow_up_to_a_limit_and_heed_the_server() -> None:
+    pauses = [protocol.retry_delay_s(attempt, 1.0) for attempt in range(12)]
+    assert pauses == sorted(pauses) and pauses[0] == 0.05 and pauses[-1] == 5.0
+    assert protocol.retry_delay_s(0, 0.0) == 0.025
+    assert protocol.retry_delay_s(0, 0.0, "2") == 2.0
+    assert protocol.retry_delay_s(0, 0.0, "soon") == 0.025
+
+
+def test_patience_is_over_at_once_when_there_is_no_time_left() -> None:
+    assert not Retries(0.0).wait()
+
+
+def test_an_answer_that_is_not_ours_is_shown() -> None:
+    with pytest.raises(api.Refused, match="Bad Gateway") as refused:
+        protocol.check(400, {}, b"<h1>Bad Gateway</h1>")
+    assert refused.value.code == "unknown"
+    assert refusal(404, "stream_gone", "gone", {}).status == 404

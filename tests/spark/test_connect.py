@@ -1,0 +1,140 @@
+"""On a Spark Connect server from the PyPI package: queries, pipelines and Declarative Pipelines."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.spark.driving import driving
+from tests.spark.processes import SPARK_HOME, Program, spark_environment
+from tests.spark.support import Streams, numbers
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
+
+
+class Connect:
+    """A server that is up. `run` runs a command of ours or of Spark's against it."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.tables = folder / "tables"
+
+    def run(self, *command: str | Path) -> str:
+        """What a command prints."""
+        self.folder.joinpath("run.log").unlink(missing_ok=True)
+        with Program(command, self.folder / "run.log", environment(self.folder)) as program:
+            program.finish(timeout_s=150)
+            return program.said
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
+    folder = tmp_path_factory.mktemp("connect")
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": str(folder / "tables")}
+    command: list[str | Path] = [SPARK_HOME / "sbin" / "start-connect-server.sh", "--wait"]
+    command += ["--master", "local[2,4]"]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    with Program(command, folder / "server.log", environment(folder)) as server:
+        port = server.wait_for(r"Spark Connect server started at: \S*:(\d+)")
+        yield Connect(f"sc://127.0.0.1:{port}", folder)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**spark_environment(), "SPARK_LOG_DIR": str(folder), "SPARK_PID_DIR": str(folder)}
+
+
+def test_a_query_moves_every_record_once(connect: Connect, streams: Streams) -> None:
+    streams.make("in/1", numbers(1000))
+    limit = {"maxOffsetsPerTrigger": "1500"}
+    for first in (1000, 2000):  # the second run goes on where the first has ended
+        streams.add("in/1", numbers(1000, first))
+        with driving(streams, master=connect.url, source=limit) as driver:
+            driver.finish(timeout_s=100)
+        assert Counter(streams.bodies("out")) == Counter(numbers(first + 1000))
+
+
+def test_a_pipeline_file_runs_unchanged(connect: Connect, streams: Streams) -> None:
+    streams.make("orders/1", [b'{"id": %d}' % number for number in range(100)])
+    file, table = streams.folder / "archive.yaml", streams.folder / "lake" / "orders"
+    file.write_text(f"archive: {{streams: orders/*, bucket: {streams.bucket}, to: {table}}}\n")
+    headwater = (sys.executable, "-m", "headwater")
+    there = ("--url", streams.url, "--master", connect.url)
+    state = ("--state", streams.folder / "state")
+    connect.run(*headwater, "pipeline", "run", file, "--once", *state, *there)
+    assert sorted(DeltaTable(table).to_pyarrow_table()["id"].to_pylist()) == list(range(100))
+    said = connect.run(
+        *headwater,
+        "query",
+        f"select count(*) as n from stream('orders/*', bucket => '{streams.bucket}') "
+        f"join lake('{table}') using (stream, offset)",
+        "--output=json",
+        *there,
+    )
+    assert '{"n": 100}' in said
+
+
+FLOW = """
+    from pyspark import pipelines as dp
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+
+    spark = SparkSession.active()
+    server = {"endpoint": "URL", "bucket": "BUCKET"}
+
+
+    @dp.table
+    def events():
+        source = spark.readStream.format("headwater").options(**server, subscribe="in")
+        return source.option("startingOffsets", "earliest").load().select("value", "offset")
+
+
+    @dp.materialized_view
+    def totals():
+        by_kind = spark.read.table("events").groupBy((F.col("offset") % 2).alias("kind"))
+        return by_kind.agg(F.count("*").alias("events"))
+
+
+    dp.create_sink("back", "headwater", {**server, "stream": "out", "contentType": "text/plain"})
+
+
+    @dp.append_flow(target="back")
+    def to_stream():
+        return spark.readStream.table("events").select("value")
+"""
+
+
+def test_declarative_pipelines_read_and_write_streams(connect: Connect, streams: Streams) -> None:
+    folder = streams.folder
+    flow = FLOW.replace("URL", streams.url).replace("BUCKET", streams.bucket)
+    (folder / "flow.py").write_text(textwrap.dedent(flow))
+    spec = folder / "spark-pipeline.yml"
+    spec.write_text(
+        f"name: flow\nstorage: {(folder / 'state').as_uri()}\n"
+        "libraries: [{glob: {include: flow.py}}]\n"
+    )
+    streams.make("in")
+    for first in (0, 1000):  # an update adds what is new
+        streams.add("in", numbers(1000, first))
+        connect.run(
+            SPARK_HOME / "bin" / "spark-pipelines", "run", "--remote", connect.url, "--spec", spec
+        )
+        assert sorted(streams.bodies("out")) == sorted(numbers(first + 1000))
+    totals = pq.read_table(connect.tables / "totals").sort_by("kind").to_pylist()
+    assert totals == [{"kind": 0, "events": 1000}, {"kind": 1, "events": 1000}]
