@@ -1,0 +1,1 @@
+"""Lake tables: Delta, Iceberg and Parquet, written and read with pyarrow alone. No Spark here."""

@@ -1,0 +1,64 @@
+"""Records on their way into an archive: as rows, with the columns of their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from headwater.lake.archive import SCHEMA
+from headwater.lake.columns import KINDS, Column, infer, kinds_of, parse_objects, settle
+from headwater.lake.ranges import Range
+
+
+def to_rows(records: pa.Table, known: pa.Schema | None, *, json: bool) -> pa.Table:
+    """Records as rows of an archive: with their day, and the fields of their JSON."""
+    day = records["timestamp"].cast(pa.date32())
+    columns = [day if name == "day" else records[name] for name in SCHEMA.names]
+    rows = pa.Table.from_arrays(
+        [column.cast(field.type) for column, field in zip(columns, SCHEMA, strict=True)],
+        schema=SCHEMA,
+    )
+    if not json:
+        return rows
+    kinds = {} if known is None else kinds_of(known, SCHEMA.names)
+    objects = parse_objects(rows["value"].to_pylist())
+    for name, column in infer(objects, kinds, SCHEMA.names).items():
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def join_rows(tables: Sequence[pa.Table], known: pa.Schema) -> pa.Table:
+    """Rows that were made apart from each other as one table: their JSON columns agree then."""
+    kinds = kinds_of(known, SCHEMA.names)
+    found = [kinds_of(table.schema, SCHEMA.names) for table in tables]
+    settled = [
+        change_columns(table, changed)
+        for table, changed in zip(tables, settle(found, kinds), strict=True)
+    ]
+    return pa.concat_tables(settled, promote_options="default")
+
+
+def change_columns(rows: pa.Table, changed: Mapping[str, Column]) -> pa.Table:
+    """The same rows with other names or kinds of some columns."""
+    for name, column in changed.items():
+        at = rows.column_names.index(name)
+        rows = rows.set_column(at, column.name, rows[name].cast(KINDS[column.kind]))
+    return rows
+
+
+def ranges_of(rows: pa.Table, batch: int) -> list[Range]:
+    """What of which streams some rows are."""
+    keys = ["bucket", "stream", "stream_id"]
+    found = rows.group_by(keys).aggregate([("offset", "min"), ("offset", "max")])
+    return [
+        Range(
+            row["bucket"],
+            row["stream"],
+            row["stream_id"],
+            row["offset_min"],
+            row["offset_max"] + 1,
+            batch,
+        )
+        for row in found.to_pylist()
+    ]

@@ -1,0 +1,140 @@
+"""Delta tables through delta-rs. A batch is recorded as a transaction of its query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, Transaction
+
+from headwater.lake.locations import Folder
+from headwater.lake.tables import DataFile, Layout, Mark, TableRef, matches
+
+
+class DeltaLake:
+    """See LakeTable."""
+
+    def __init__(self, ref: TableRef) -> None:
+        self.ref = ref
+        self._folder = Folder(ref.location, ref.storage)
+        self._table: DeltaTable | None = None
+
+    @property
+    def folder(self) -> Folder:
+        return self._folder
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.folder.location, self.ref.storage, self.ref.partition_by)
+
+    def _open(self) -> DeltaTable | None:
+        if self._table is None:
+            version = None if self.ref.version is None else int(self.ref.version)
+            try:
+                self._table = DeltaTable(
+                    self.folder.location, version=version, storage_options=dict(self.ref.storage)
+                )
+            except TableNotFoundError:
+                return None
+        elif self.ref.version is None:
+            self._table.update_incremental()
+        return self._table
+
+    def _existing(self) -> DeltaTable:
+        table = self._open()
+        if table is None:
+            raise FileNotFoundError(f"there is no Delta table at {self.folder.location}")
+        return table
+
+    def schema(self) -> pa.Schema | None:
+        table = self._open()
+        return None if table is None else pa.schema(table.schema().to_arrow())
+
+    def evolve(self, schema: pa.Schema) -> None:
+        table = self._open()
+        if table is None:
+            DeltaTable.create(
+                self.folder.location,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                partition_by=list(self.ref.partition_by),
+                storage_options=dict(self.ref.storage),
+            )
+            return
+        known = {name.lower() for name in pa.schema(table.schema().to_arrow()).names}
+        missing = [field for field in schema if field.name.lower() not in known]
+        if missing:
+            table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
+
+    def committed(self, mark: Mark) -> bool:
+        last = self._existing().transaction_version(mark.query)
+        return last is not None and last >= mark.batch
+
+    def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
+        table = self._existing()
+        table.create_write_transaction(
+            [_add(file) for file in files],
+            mode="overwrite" if overwrite else "append",
+            schema=table.schema(),
+            partition_by=list(self.ref.partition_by),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(mark.query, mark.batch)],
+                custom_metadata={"headwater.query": mark.query, "headwater.batch": str(mark.batch)},
+            ),
+        )
+
+    def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
+        actions = pa.table(self._existing().get_add_actions(flatten=True))
+        found = [_file(row) for row in actions.to_pylist()]
+        return [file for file in found if matches(file, where)]
+
+    def current_version(self) -> str:
+        return str(self._existing().version())
+
+    def compact(self, target_bytes: int, name: str) -> int:
+        metrics = self._existing().optimize.compact(target_size=target_bytes)
+        return int(metrics["numFilesRemoved"])
+
+    def clean(self, older_than_s: int, now_s: float) -> int:
+        table = self._existing()
+        removed = table.vacuum(
+            retention_hours=older_than_s // 3600,
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,
+        )
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        return len(removed)
+
+
+def _add(file: DataFile) -> AddAction:
+    stats = {
+        "numRecords": file.rows,
+        "minValues": dict(file.low),
+        "maxValues": dict(file.high),
+        "nullCount": {},
+    }
+    return AddAction(file.path, file.bytes, dict(file.partition), 0, True, json.dumps(stats))
+
+
+def _file(row: Mapping[str, Any]) -> DataFile:
+    partition = {
+        name.removeprefix("partition."): None if value is None else str(value)
+        for name, value in row.items()
+        if name.startswith("partition.")
+    }
+    low, high = row.get("min.offset"), row.get("max.offset")
+    return DataFile(
+        path=unquote(row["path"]),  # the log has it as part of a URL
+        bytes=row["size_bytes"],
+        rows=row["num_records"],
+        partition=partition,
+        low={} if low is None else {"offset": low},
+        high={} if high is None else {"offset": high},
+    )

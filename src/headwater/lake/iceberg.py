@@ -1,0 +1,258 @@
+"""Iceberg tables through pyiceberg, in any of its catalogs. A batch is recorded in its snapshot.
+
+A table that is given as a folder is in a catalog of its own: an SQLite file beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.types import DateType, LongType
+from pyiceberg.utils.datetime import days_to_date
+
+from headwater.lake.files import join_files
+from headwater.lake.locations import Folder, absolute, is_url
+from headwater.lake.tables import DataFile, LakeError, Layout, Mark, TableRef, matches
+
+CATALOG_FILE = "iceberg.db"
+"""The catalog of the tables that are given as folders, in the folder above them."""
+
+COMMIT_TRIES = 5
+"""Others may write to the table: upkeep, or another query."""
+
+_QUERY, _BATCH = "headwater.query", "headwater.batch"
+_MARK = "headwater.mark."
+"""Table properties: the last batch of each query. They outlive the snapshots."""
+
+
+class IcebergLake:
+    """See LakeTable."""
+
+    def __init__(self, ref: TableRef) -> None:
+        self.ref = ref
+        self._catalog, self._name = _locate(ref)
+        self._table = self._load()
+
+    def _load(self) -> Table | None:
+        try:
+            return self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            return None
+
+    def _existing(self) -> Table:
+        if self._table is None:
+            self._table = self._load()
+        if self._table is None:
+            raise FileNotFoundError(f"there is no Iceberg table {self.ref.location}")
+        self._table.refresh()
+        return self._table
+
+    @property
+    def folder(self) -> Folder:
+        return Folder(self._existing().location(), self.ref.storage)
+
+    @property
+    def layout(self) -> Layout:
+        ref, location = self.ref, self.folder.location
+        return Layout(location, ref.storage, ref.partition_by, stores_partitions=True)
+
+    def schema(self) -> pa.Schema | None:
+        if self._table is None:
+            self._table = self._load()
+        return None if self._table is None else _plain(self._existing().schema().as_arrow())
+
+    def evolve(self, schema: pa.Schema) -> None:
+        known = self.schema()
+        if known is None:
+            self._create(schema)
+            return
+        names = {name.lower() for name in known.names}
+        missing = [field for field in schema if field.name.lower() not in names]
+        if missing:
+            with self._existing().update_schema() as update:
+                update.union_by_name(pa.schema(missing))
+
+    def _create(self, schema: pa.Schema) -> None:
+        namespace = self._name.rpartition(".")[0]
+        self._catalog.create_namespace_if_not_exists(namespace)
+        location = None if self.ref.catalog else self.ref.location
+        table = self._catalog.create_table_if_not_exists(
+            self._name, schema, location=location if location is None else absolute(location)
+        )
+        if self.ref.partition_by and not table.spec().fields:
+            with table.update_spec() as update:
+                for column in self.ref.partition_by:
+                    update.add_identity(column)
+        self._table = table
+
+    def committed(self, mark: Mark) -> bool:
+        last = self._existing().properties.get(_MARK + mark.query)
+        return last is not None and int(last) >= mark.batch
+
+    def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
+        for tries_left in reversed(range(COMMIT_TRIES)):
+            old = self._scan() if overwrite else []
+            try:
+                with self._existing().transaction() as transaction:
+                    transaction.set_properties({_MARK + mark.query: str(mark.batch)})
+                    self._exchange(transaction, files, old, mark)
+                return
+            except CommitFailedException:  # somebody else was first
+                if not tries_left:
+                    raise
+
+    def _exchange(
+        self,
+        transaction: Transaction,
+        new: Sequence[DataFile],
+        old: Sequence[IcebergFile],
+        mark: Mark,
+    ) -> None:
+        properties = {_QUERY: mark.query, _BATCH: str(mark.batch)}
+        folder = self.folder
+        paths = [folder.url(file.path) for file in new]
+        if old:
+            with transaction.update_snapshot(properties).overwrite() as update:
+                for gone in old:
+                    update.delete_data_file(gone)
+                for added in _describe(transaction, self._existing(), paths):
+                    update.append_data_file(added)
+        elif paths:
+            transaction.add_files(paths, properties, check_duplicate_files=False)
+
+    def _scan(self) -> list[IcebergFile]:
+        snapshot = None if self.ref.version is None else int(self.ref.version)
+        found = []
+        for task in self._existing().scan(snapshot_id=snapshot).plan_files():
+            if task.delete_files:
+                raise LakeError(
+                    "the table has deletes of single rows, which cannot be read here; "
+                    "have the engine that made them rewrite its files"
+                )
+            found.append(task.file)
+        return found
+
+    def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
+        found = [self._file(file) for file in self._scan()]
+        return [file for file in found if matches(file, where)]
+
+    def _file(self, file: IcebergFile) -> DataFile:
+        table = self._existing()
+        fields = table.specs()[file.spec_id].fields
+        partition = {
+            field.name: _text(field.name, file.partition[index], table)
+            for index, field in enumerate(fields)
+        }
+        low, high = (_offset(table, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
+        return DataFile(
+            file.file_path.removeprefix(self.folder.url("")),
+            file.file_size_in_bytes,
+            file.record_count,
+            partition,
+            low,
+            high,
+        )
+
+    def current_version(self) -> str:
+        snapshot = self._existing().current_snapshot()
+        if snapshot is None:
+            raise LakeError(f"the table {self.ref.location} has no rows yet")
+        return str(snapshot.snapshot_id)
+
+    def compact(self, target_bytes: int, name: str) -> int:
+        joined = join_files(self, target_bytes, name)
+        paths = {file.path for each in joined for file in each.old}
+        old = [file for file in self._scan() if self._file(file).path in paths]
+        if joined:
+            with self._existing().transaction() as transaction:
+                new = [each.new for each in joined]
+                self._exchange(transaction, new, old, Mark("maintenance", 0))
+        return len(old)
+
+    def clean(self, older_than_s: int, now_s: float) -> int:
+        """Snapshots that are older go, then the files that no snapshot has."""
+        table = self._existing()
+        oldest = datetime.fromtimestamp(now_s - older_than_s, UTC).replace(tzinfo=None)
+        table.maintenance.expire_snapshots().older_than(oldest).commit()
+        table.refresh()
+        known = set(table.inspect.all_files()["file_path"].to_pylist())
+        folder, removed = self.folder, 0
+        for file in list(folder.walk("data")):
+            if folder.url(file.path) not in known and file.written_s <= now_s - older_than_s:
+                folder.delete(file.path)
+                removed += 1
+        return removed
+
+
+def _locate(ref: TableRef) -> tuple[Catalog, str]:
+    """The catalog and the table's name in it."""
+    if ref.catalog:
+        if "." not in ref.location:
+            raise LakeError(
+                f"with a catalog, the table is namespace.name. received={ref.location!r}"
+            )
+        given = dict(ref.catalog)
+        return load_catalog(given.pop("name", "headwater"), **given, **ref.storage), ref.location
+    location = absolute(ref.location)
+    if is_url(location):
+        raise LakeError("an Iceberg table in an object store needs a catalog; name one")
+    parent, name = os.path.split(location)
+    os.makedirs(parent, exist_ok=True)
+    uri = f"sqlite:///{parent}/{CATALOG_FILE}"
+    catalog = load_catalog("headwater", type="sql", uri=uri, warehouse=parent)
+    return catalog, f"headwater.{name.replace('.', '_')}"
+
+
+def _describe(
+    transaction: Transaction, table: Table, paths: Sequence[str]
+) -> Iterable[IcebergFile]:
+    if not paths:
+        return ()
+    metadata = transaction.table_metadata
+    return parquet_files_to_data_files(io=table.io, table_metadata=metadata, file_paths=iter(paths))
+
+
+def _text(name: str, value: Any, table: Table) -> str | None:
+    if value is None:
+        return None
+    if isinstance(table.schema().find_field(name).field_type, DateType):
+        return days_to_date(value).isoformat() if isinstance(value, int) else value.isoformat()
+    return str(value)
+
+
+def _offset(table: Table, bounds: Mapping[int, bytes]) -> dict[str, int]:
+    try:
+        field = table.schema().find_field("offset")
+    except ValueError:
+        return {}
+    found = bounds.get(field.field_id)
+    if found is None or not isinstance(field.field_type, LongType):
+        return {}
+    return {"offset": int(from_bytes(field.field_type, found))}
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """With the types that our other formats have."""
+    return pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in kind])
+    return kind

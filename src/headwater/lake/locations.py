@@ -1,0 +1,140 @@
+"""Folders on a disk or in an object store, behind one set of calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+LISTED_PREFIX = "_headwater"
+"""Our own files in a table's folder. Readers of lake tables skip names with an underscore."""
+
+_S3_OPTIONS = {
+    "AWS_ACCESS_KEY_ID": "access_key",
+    "AWS_SECRET_ACCESS_KEY": "secret_key",
+    "AWS_SESSION_TOKEN": "session_token",
+    "AWS_REGION": "region",
+    "AWS_ENDPOINT_URL": "endpoint_override",
+}
+
+
+class Found(NamedTuple):
+    """A file of a folder."""
+
+    path: str
+    bytes: int
+    written_s: float
+    """Seconds since 1970."""
+
+
+def is_url(location: str) -> bool:
+    return "://" in location
+
+
+def absolute(location: str) -> str:
+    """A path that does not depend on the working directory; URLs as they are."""
+    if location.startswith("file://"):
+        location = location.removeprefix("file://")
+    return location.rstrip("/") if is_url(location) else os.path.abspath(location)
+
+
+class Folder:
+    """A folder and what is below it. Paths are relative, with slashes."""
+
+    def __init__(self, location: str, storage: Mapping[str, str] | None = None) -> None:
+        self.location = absolute(location)
+        self._fs, self._root = _open(self.location, storage or {})
+
+    def url(self, path: str) -> str:
+        """The full name of a file, as other programs take it."""
+        return f"{self.location}/{path}"
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace a file in one step: a reader sees the old one or the new one whole."""
+        full = self._full(path)
+        self._make_parent(full)
+        if not isinstance(self._fs, pafs.LocalFileSystem):
+            with self._fs.open_output_stream(full) as stream:
+                stream.write(data)
+            return
+        temporary = f"{full}.{os.getpid()}.tmp"
+        with self._fs.open_output_stream(temporary) as stream:
+            stream.write(data)
+        os.replace(temporary, full)
+
+    def read(self, path: str) -> bytes | None:
+        """None when there is no such file."""
+        try:
+            with self._fs.open_input_stream(self._full(path)) as stream:
+                data: bytes = stream.read()
+                return data
+        except FileNotFoundError:
+            return None
+
+    def open_input(self, path: str) -> Any:
+        return self._fs.open_input_file(self._full(path))
+
+    def open_output(self, path: str) -> Any:
+        full = self._full(path)
+        self._make_parent(full)
+        return self._fs.open_output_stream(full)
+
+    def _make_parent(self, full: str) -> None:
+        if isinstance(self._fs, pafs.LocalFileSystem):
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+
+    def exists(self, path: str) -> bool:
+        return bool(self._fs.get_file_info(self._full(path)).type == pafs.FileType.File)
+
+    def move(self, source: str, target: str) -> None:
+        """Nothing happens when the source is gone, and the target there."""
+        try:
+            self._fs.move(self._full(source), self._full(target))
+        except (FileNotFoundError, pa.ArrowException):
+            if not self.exists(target):
+                raise
+
+    def sync(self) -> None:
+        """Returns when all that was written is on disk, by whichever library. Object stores are
+        always so."""
+        if isinstance(self._fs, pafs.LocalFileSystem):
+            os.sync()
+
+    def delete(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.delete_file(self._full(path))
+
+    def now_s(self) -> float:
+        """The time by the clock that dates the files, which need not be this machine's."""
+        path = f"{LISTED_PREFIX}/now"
+        self.write(path, b"")
+        return max(file.written_s for file in self.walk(LISTED_PREFIX) if file.path == path)
+
+    def walk(self, path: str = "") -> Iterator[Found]:
+        """Every file below."""
+        selector = pafs.FileSelector(self._full(path), recursive=True, allow_not_found=True)
+        for info in self._fs.get_file_info(selector):
+            if info.type == pafs.FileType.File:
+                written = 0.0 if info.mtime_ns is None else info.mtime_ns / 1e9
+                yield Found(info.path[len(self._root) + 1 :], info.size, written)
+
+
+def _open(location: str, storage: Mapping[str, str]) -> tuple[Any, str]:
+    if not is_url(location):
+        return pafs.LocalFileSystem(), location
+    scheme, _, rest = location.partition("://")
+    if scheme in ("s3", "s3a"):
+        given = {**os.environ, **storage}
+        options = {ours: given[name] for name, ours in _S3_OPTIONS.items() if name in given}
+        if options.get("endpoint_override", "").startswith("http://"):
+            options["scheme"] = "http"
+        return pafs.S3FileSystem(**options), rest
+    filesystem, root = pafs.FileSystem.from_uri(location)
+    return filesystem, root.rstrip("/")

@@ -1,0 +1,151 @@
+"""What a lake table is to us, whichever format it has, and how one is opened.
+
+A table is a folder of Parquet files and a list of those that count. Tasks write files on their
+own; `commit` makes all of a batch's files count at once, and only once per query and batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+
+from headwater.lake.locations import Folder
+
+FORMATS = ("delta", "iceberg", "parquet")
+
+
+class LakeError(Exception):
+    """A table that cannot be used as asked. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """Where a table is: plain values, so that it can travel to executors."""
+
+    format: str
+    location: str
+    """A folder, as a path or a URL. With a `catalog`: the table's name in it, `namespace.table`."""
+    partition_by: tuple[str, ...] = ()
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    """Iceberg only: the properties of a catalog, as pyiceberg has them."""
+    storage: Mapping[str, str] = field(default_factory=dict)
+    """Options of an object store, by the names of its environment variables."""
+    version: str | None = None
+    """Read the table as it was then; None for the latest."""
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        values = json.loads(text)
+        return cls(**{**values, "partition_by": tuple(values["partition_by"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Which batch of which query a commit is of."""
+
+    query: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One Parquet file of a table."""
+
+    path: str
+    """Below the table's folder."""
+    bytes: int
+    rows: int
+    partition: Mapping[str, str | None]
+    """Values of the partition columns as text."""
+    low: Mapping[str, int] = field(default_factory=dict)
+    high: Mapping[str, int] = field(default_factory=dict)
+    """The least and the greatest value of `offset`, if the table has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the files of a table are written: all that an executor has to know about it."""
+
+    location: str
+    storage: Mapping[str, str]
+    partition_by: tuple[str, ...]
+    suffix: str = ".parquet"
+    """How the names of new files end, until they count."""
+    stores_partitions: bool = False
+    """Whether the files hold the partition columns too."""
+    named_folders: bool = False
+    """Whether the folders of a file say which partition it is of."""
+
+    def open(self) -> Folder:
+        return Folder(self.location, self.storage)
+
+
+def matches(file: DataFile, where: Mapping[str, str] | None) -> bool:
+    """Whether a file can have rows with these values of partition columns."""
+    wanted = where or {}
+    return all(file.partition.get(name, value) == value for name, value in wanted.items())
+
+
+class LakeTable(Protocol):
+    """A table of any format."""
+
+    ref: TableRef
+
+    @property
+    def layout(self) -> Layout:
+        """Raises FileNotFoundError when there is no table yet."""
+
+    @property
+    def folder(self) -> Folder:
+        """Where its files are. Raises FileNotFoundError when that is not known yet."""
+
+    def schema(self) -> pa.Schema | None:
+        """The columns, partitions included; None when there is no table yet."""
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """Create the table, or add the columns that it does not have."""
+
+    def committed(self, mark: Mark) -> bool:
+        """Whether this batch is in the table already."""
+
+    def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
+        """Add the files, all or none; with `overwrite` they replace what was there."""
+
+    def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
+        """The files that count, of the partitions with these values."""
+
+    def current_version(self) -> str:
+        """Names the table's present state; see `TableRef.version`."""
+
+    def compact(self, target_bytes: int, name: str) -> int:
+        """Join small files; `name` is part of the new names. Returns how many files went."""
+
+    def clean(self, older_than_s: int, now_s: float) -> int:
+        """Remove files that no longer count, or never did. Returns how many."""
+
+
+def open_table(ref: TableRef) -> LakeTable:
+    """Raises LakeError when the format is unknown or its library is missing."""
+    opener: Any
+    try:
+        if ref.format == "delta":
+            from headwater.lake.delta import DeltaLake as opener
+        elif ref.format == "iceberg":
+            from headwater.lake.iceberg import IcebergLake as opener
+        elif ref.format == "parquet":
+            from headwater.lake.parquet import ParquetLake as opener
+        else:
+            raise LakeError(f"format is one of {', '.join(FORMATS)}. received={ref.format!r}")
+    except ImportError as error:
+        raise LakeError(
+            f'{ref.format} tables need more: pip install "headwater[spark]" (missing: {error.name})'
+        ) from error
+    table: LakeTable = opener(ref)
+    return table

@@ -1,0 +1,313 @@
+"""Lake tables as a data source of Spark: a sink that commits a batch once, and a reader.
+
+Executors write Parquet files, which do not count yet; the driver commits those of a batch, all or
+none. A batch that Spark repeats after a crash is found in the table, and skipped; what its tasks
+wrote again counts for nothing and is cleaned later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headwater.client import Client, StreamNotFound
+from headwater.lake import archive, archiving
+from headwater.lake.columns import KINDS, Column, kinds_of, settle
+from headwater.lake.files import read_file, write_file, write_files
+from headwater.lake.locations import Folder
+from headwater.lake.ranges import Range, add_ranges
+from headwater.lake.tables import (
+    DataFile,
+    LakeError,
+    LakeTable,
+    Layout,
+    Mark,
+    TableRef,
+    open_table,
+)
+from headwater.spark.writer import BATCH_ID, QUERY_ID, MissingIds
+
+FORMAT = "headwater_lake"
+FLUSH_BYTES = 64 * 1024 * 1024
+"""A task writes what it has when it holds so much: its memory does not grow with the batch."""
+PARTITION_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What is written where. Plain values: it travels to executors."""
+
+    table: TableRef
+    archive: bool
+    json: bool
+    trim: bool
+    overwrite: bool
+    endpoint: str
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task wrote."""
+
+    query: str
+    files: tuple[DataFile, ...]
+    columns: tuple[Mapping[str, str], ...]
+    """The kinds of the JSON columns of each file."""
+    ranges: tuple[Range, ...]
+
+
+class LakeDataSource(DataSource):
+    """Tables of headwater.lake. The option `table` is an encoded TableRef."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def _ref(self) -> TableRef:
+        return TableRef.decode(self.options["table"])
+
+    def schema(self) -> StructType:
+        schema = open_table(self._ref()).schema()
+        if schema is None:
+            raise LakeError(f"there is no table at {self._ref().location}")
+        return from_arrow_schema(schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LakeReader(self._ref())
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        given = self.options
+        options = SinkOptions(
+            table=self._ref(),
+            archive=given.get("archive") == "true",
+            json=given.get("json") == "true",
+            trim=given.get("trim") == "true",
+            overwrite=overwrite,
+            endpoint=given.get("endpoint", ""),
+            token=given.get("token") or None,
+        )
+        wanted = archive.SCHEMA if options.archive else _arrow_schema(schema)
+        # Spark asks for a writer on the driver, anew for each batch: so it knows the columns that
+        # the batch before has added, and executors need not open the table.
+        table = open_table(options.table)
+        table.evolve(wanted)
+        known = table.schema()
+        assert known is not None
+        _check_types(wanted, known)
+        return LakeWriter(options, table.layout, wanted, known)
+
+
+def _check_types(wanted: pa.Schema, known: pa.Schema) -> None:
+    for field in wanted:
+        if field.name not in known.names:
+            raise LakeError(f"the table has {field.name} with other capitals; rename the column")
+        has = known.field(field.name).type
+        if not has.equals(field.type):
+            raise LakeError(
+                f"the table has {field.name} as {has}, and rows with {field.type} cannot go there; "
+                "cast them, or use another table"
+            )
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """Nullable, and without Spark's own notes."""
+    try:
+        found = to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # PySpark 4.2 takes UTC without being told
+        found = to_arrow_schema(schema)
+    return pa.schema([pa.field(field.name, field.type) for field in found])
+
+
+# -- writing
+
+
+class LakeWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches into one table."""
+
+    def __init__(
+        self, options: SinkOptions, layout: Layout, schema: pa.Schema, known: pa.Schema
+    ) -> None:
+        self.options = options
+        self.layout = layout
+        self.schema = schema
+        self.known = known
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        query, batch, task = _ids()
+        files: list[DataFile] = []
+        columns: list[Mapping[str, str]] = []
+        ranges: list[Range] = []
+
+        def converted() -> Iterator[pa.Table]:
+            for part in iterator:
+                rows = pa.Table.from_batches([part])
+                if self.options.archive:
+                    ranges.extend(archiving.ranges_of(rows, batch))
+                    yield archiving.to_rows(rows, self.known, json=self.options.json)
+                else:
+                    yield rows.cast(self.schema)
+
+        for number, tables in enumerate(_gathered(converted())):
+            rows = (
+                archiving.join_rows(tables, self.known)
+                if self.options.archive
+                else pa.concat_tables(tables)
+            )
+            written = write_files(self.layout, rows, f"{query}-{batch}-{task}-{number}")
+            files += written
+            columns += [kinds_of(rows.schema, self.schema.names)] * len(written)
+        return Written(query, tuple(files), tuple(columns), tuple(_joined(ranges)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        written = [message for message in messages if isinstance(message, Written)]
+        if not written:
+            return
+        mark = Mark(written[0].query, batchId)
+        table = open_table(self.options.table)
+        if not table.committed(mark):
+            files = self._settled(table, written)
+            if files or self.options.overwrite:
+                table.commit(files, mark, overwrite=self.options.overwrite)
+        if self.options.archive:
+            added = [each for message in written for each in message.ranges]
+            ranges = add_ranges(table.folder, mark.query, _joined(added))
+            if self.options.trim:
+                table.folder.sync()  # before the server forgets its own copy
+                with Client(self.options.endpoint, token=self.options.token) as client:
+                    trim_settled(client, ranges, batchId)
+
+    def _settled(self, table: LakeTable, written: Sequence[Written]) -> list[DataFile]:
+        """The files, under names of columns that they and the table agree on."""
+        files = [file for message in written for file in message.files]
+        columns = [kinds for message in written for kinds in message.columns]
+        schema = table.schema()
+        assert schema is not None
+        known = kinds_of(schema, self.schema.names)
+        found = []
+        added: dict[str, pa.DataType] = {}
+        for file, kinds, changed in zip(files, columns, settle(columns, known), strict=True):
+            found.append(_rewrite(table, file, changed) if changed else file)
+            wanted = [changed.get(name, Column(name, kind)) for name, kind in kinds.items()]
+            added |= {column.name: KINDS[column.kind] for column in wanted}
+        table.evolve(pa.schema([*self.schema, *added.items()]))
+        return found
+
+
+def _ids() -> tuple[str, int, str]:
+    """The query, the batch, and a name that no other attempt of any task has."""
+    context = TaskContext.get()
+    query = context and context.getLocalProperty(QUERY_ID)
+    batch = context and context.getLocalProperty(BATCH_ID)
+    if context is None or not query or not batch:
+        raise MissingIds("Spark supplied no query id or no batch id, so rows could be added twice")
+    task = f"{context.partitionId()}-{context.taskAttemptId()}-{os.urandom(4).hex()}"
+    return query, int(batch), task
+
+
+def _gathered(tables: Iterator[pa.Table]) -> Iterator[list[pa.Table]]:
+    waiting: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if not table.num_rows:
+            continue
+        waiting.append(table)
+        size += table.nbytes
+        if size >= FLUSH_BYTES:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
+
+
+def _joined(ranges: Sequence[Range]) -> list[Range]:
+    """One range for each stream: the tasks of a batch share it without gaps."""
+    found: dict[tuple[str, str, str], Range] = {}
+    for each in ranges:
+        known = found.get(each.key, each)
+        first, end = min(known.first, each.first), max(known.end, each.end)
+        found[each.key] = replace(each, first=first, end=end)
+    return list(found.values())
+
+
+def _rewrite(table: LakeTable, file: DataFile, changed: Mapping[str, Column]) -> DataFile:
+    """The same rows with other names or kinds of columns. Rare: tasks disagreed about new ones."""
+    with table.folder.open_input(file.path) as source:
+        rows = pq.read_table(source)
+    rows = archiving.change_columns(rows, changed)
+    suffix = table.layout.suffix
+    path = f"{file.path.removesuffix(suffix)}-settled{suffix}"
+    return replace(file, path=path, bytes=write_file(table.folder, path, rows))
+
+
+def trim_settled(client: Client, ranges: Sequence[Range], batch: int | None) -> int:
+    """Have the server forget what is archived and will not be asked for again.
+
+    That is all before the last batch, since Spark may still repeat that one; everything when
+    `batch` is None, because the query has ended in order. Returns how many streams were trimmed.
+    """
+    trimmed = 0
+    for each in ranges:
+        if batch is not None and each.batch < batch - 1:
+            continue  # done already
+        to = each.settled if each.batch == batch else each.end
+        try:
+            client.trim(each.bucket, each.stream, to, stream_id=each.stream_id)
+        except StreamNotFound:
+            continue
+        trimmed += 1
+    return trimmed
+
+
+# -- reading
+
+
+class LakeReader(DataSourceReader):
+    """Reads a table as it is when the query is planned."""
+
+    def __init__(self, ref: TableRef) -> None:
+        self.ref = ref
+
+    def partitions(self) -> Sequence[InputPartition]:
+        table = open_table(self.ref)
+        schema = table.schema()
+        assert schema is not None
+        location, storage = table.folder.location, self.ref.storage
+        return [
+            InputPartition((location, storage, schema, group)) for group in _packed(table.files())
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if partition.value is None:
+            return  # Spark asks for one partition of a table that has none
+        location, storage, schema, files = partition.value
+        folder = Folder(location, storage)
+        for file in files:
+            yield from read_file(folder, file, schema)
+
+
+def _packed(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, ...]]:
+    group: list[DataFile] = []
+    for file in files:
+        if group and sum(each.bytes for each in group) + file.bytes > PARTITION_BYTES:
+            yield tuple(group)
+            group = []
+        group.append(file)
+    if group:
+        yield tuple(group)

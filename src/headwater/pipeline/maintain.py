@@ -1,0 +1,17 @@
+"""Upkeep of a table: small files are joined, old versions and orphans removed."""
+
+from __future__ import annotations
+
+import secrets
+
+from headwater.lake.tables import LakeError, TableRef, open_table
+
+
+def maintain(ref: TableRef, target_bytes: int, keep_s: int) -> tuple[int, int]:
+    """Returns how many files were joined, and how many removed."""
+    table = open_table(ref)
+    if table.schema() is None:
+        raise LakeError(f"there is no {ref.format} table at {ref.location}")
+    name = f"joined-{secrets.token_hex(8)}"
+    joined = table.compact(target_bytes, name)
+    return joined, table.clean(keep_s, table.folder.now_s())

@@ -1,0 +1,185 @@
+"""Runs pipelines on one Spark session until they end, fail or are told to stop.
+
+Each has a session of its own within it, so that their tables do not mix. One that fails does not
+stop the others; with `restart` it is started again, after longer and longer pauses.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headwater.lake.ranges import read_own
+from headwater.lake.tables import open_table
+from headwater.pipeline import jobs
+from headwater.pipeline.context import Context
+from headwater.pipeline.lake_source import trim_settled
+from headwater.pipeline.progress import Report, last_words, report_of
+from headwater.pipeline.replay import replay
+from headwater.pipeline.spec import Spec
+from headwater.spark.local import release, session_beside
+
+log = logging.getLogger("headwater.pipeline")
+
+LOOK_S = 0.5
+RESTART_FIRST_S = 5.0
+RESTART_LONGEST_S = 300.0
+
+Note = Callable[[Report], None]
+
+
+class Runner:
+    """Several pipelines, watched in one loop."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        specs: Sequence[Spec],
+        context: Context,
+        note: Note,
+        *,
+        restart: bool = False,
+    ) -> None:
+        self.stopping = threading.Event()
+        self._running = [
+            Running(spark, spec, context.for_spec(spec), note, restart=restart) for spec in specs
+        ]
+
+    def run(self) -> bool:
+        """Returns whether none failed. Stops in order when `stopping` is set."""
+        for each in self._running:
+            each.start()
+        while not self.stopping.is_set() and any(each.alive for each in self._running):
+            for each in self._running:
+                each.look()
+            self.stopping.wait(LOOK_S)
+        for each in self._running:
+            each.stop()
+        return all(each.error is None for each in self._running)
+
+
+class Running:
+    """One pipeline at work."""
+
+    def __init__(
+        self, spark: SparkSession, spec: Spec, context: Context, note: Note, *, restart: bool
+    ) -> None:
+        self.spec = spec
+        self.queries: dict[str, StreamingQuery] = {}
+        self.error: str | None = None
+        self._spark = spark
+        self._context = context
+        self._note = note
+        self._restart = restart
+        self._seen: dict[str, str] = {}
+        self._failures = 0
+        self._again_s = 0.0
+        self._session: SparkSession | None = None
+
+    @property
+    def alive(self) -> bool:
+        """It runs, or will again."""
+        return bool(self.queries) or (self._restart and self.error is not None)
+
+    def start(self) -> None:
+        """Begin. A replay is done when this returns."""
+        spec = self.spec
+        try:
+            session = self._open_session()
+            if spec.replay is not None:
+                replay(session, spec, self._context, self._note)
+                return
+            started = jobs.start(session, spec, self._context)
+        except Exception as error:
+            self._fail(spec.kind, error)
+            return
+        self.queries = {str(query.name): query for query in started}
+        for name in self.queries:
+            self._note(Report(spec.name, name, "running"))
+
+    def _open_session(self) -> SparkSession:
+        self._release_session()
+        self._session = session_beside(self._spark)
+        for key, value in self.spec.spark.items():
+            self._session.conf.set(key, value)
+        return self._session
+
+    def _release_session(self) -> None:
+        if self._session is not None:
+            release(self._session)
+            self._session = None
+
+    def look(self) -> None:
+        """Report what is new; see who has ended; start again what failed."""
+        if self._restart and self.error is not None and time.monotonic() >= self._again_s:
+            self.error = None
+            self.start()
+        for name, query in list(self.queries.items()):
+            active = query.isActive  # before the reports, so that the last ones are seen
+            self._report(name, query)
+            if active:
+                continue
+            del self.queries[name]
+            error = query.exception()
+            if error is not None:
+                self._fail(name, error)
+                self._stop_queries()  # half a pipeline is none
+                return
+            try:
+                self._finish(name, query)
+            except Exception as reason:
+                self._fail(name, reason)
+
+    def _report(self, name: str, query: StreamingQuery) -> None:
+        last = self._seen.get(name, "")
+        for progress in query.recentProgress:
+            found = _plain(progress)
+            key = f"{found.get('timestamp')} {found.get('batchId'):012}"
+            if key > last:
+                self._seen[name] = key
+                self._note(report_of(self.spec.name, name, found))
+
+    def _finish(self, name: str, query: StreamingQuery) -> None:
+        archive = self.spec.archive
+        if archive is not None and archive.trim:
+            folder = open_table(archive.table).folder
+            folder.sync()
+            with self._context.client() as client:
+                trim_settled(client, read_own(folder, str(query.id)), None)
+        self._note(Report(self.spec.name, name, "finished"))
+
+    def _fail(self, query: str, error: BaseException) -> None:
+        self.error = last_words(error)
+        self._failures += 1
+        pause_s = min(RESTART_LONGEST_S, RESTART_FIRST_S * 2 ** (self._failures - 1))
+        self._again_s = time.monotonic() + pause_s
+        log.error("%s failed: %s", self.spec.name, self.error)
+        self._note(Report(self.spec.name, query, "failed", error=self.error))
+
+    def stop(self) -> None:
+        for name in self._stop_queries():
+            self._note(Report(self.spec.name, name, "finished"))
+        self._release_session()
+
+    def _stop_queries(self) -> Iterable[str]:
+        stopped = list(self.queries)
+        for name, query in self.queries.items():
+            self._report(name, query)
+            query.stop()
+        self.queries = {}
+        return stopped
+
+
+def _plain(progress: Any) -> Mapping[str, Any]:
+    """A progress report as a dict, whichever form this version of Spark gives it."""
+    if isinstance(progress, Mapping):
+        return progress
+    found: Mapping[str, Any] = json.loads(progress.json)
+    return found

@@ -1,0 +1,121 @@
+"""Records in an archive and back: in order, each once, all of them or an error."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headwater.lake.archive import PARTITIONS, SCHEMA, ArchiveReader
+from headwater.lake.archiving import join_rows, ranges_of, to_rows
+from headwater.lake.files import write_files
+from headwater.lake.ranges import add_ranges
+from headwater.lake.tables import FORMATS, LakeError, Mark, TableRef, open_table
+
+
+def records(*offsets: int, stream: str = "s", id: str = "1") -> pa.Table:
+    at = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
+    rows: list[dict[str, object]] = [
+        {
+            "bucket": "b",
+            "stream": stream,
+            "offset": offset,
+            "timestamp": at,
+            "key": None,
+            "value": b'{"n": %d}' % offset,
+            "headers": [],
+            "stream_id": id,
+        }
+        for offset in offsets
+    ]
+    return pa.Table.from_pylist(rows, pa.schema([f for f in SCHEMA if f.name != "day"]))
+
+
+class Archive:
+    """A table that batches go into."""
+
+    def __init__(self, folder: Path, format: str) -> None:
+        self.ref = TableRef(format, str(folder / "lake" / "a"), PARTITIONS)
+        self.table = open_table(self.ref)
+        self.table.evolve(SCHEMA)
+
+    def add(self, new: pa.Table, batch: int, query: str = "q") -> None:
+        rows = to_rows(new, self.table.schema(), json=False)
+        files = write_files(self.table.layout, rows, f"{query}-{batch}")
+        self.table.commit(files, Mark(query, batch))
+        add_ranges(self.table.folder, query, ranges_of(new, batch))
+
+    def read(self, first: int, end: int, stream: str = "s", id: str = "1") -> list[int]:
+        found = ArchiveReader(self.ref).read("b", stream, id, first, end)
+        numbers: list[int] = found["offset"].to_pylist()
+        return numbers
+
+
+@pytest.fixture(params=FORMATS)
+def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Archive:
+    return Archive(tmp_path, request.param)
+
+
+def test_a_range_comes_back_in_order(archive: Archive) -> None:
+    archive.add(pa.concat_tables([records(3, 4, 5), records(0, stream="t", id="2")]), 0)
+    archive.add(records(6, 8), 1)  # 7 was a command
+    assert archive.read(4, 9) == [4, 5, 6, 8]
+    archive.table.compact(1 << 20, "joined")
+    assert archive.read(3, 9) == [3, 4, 5, 6, 8]
+    assert archive.read(0, 1, "t", "2") == [0]
+
+
+def test_what_two_queries_archived_comes_back_once(archive: Archive) -> None:
+    archive.add(records(0, 1, 2), 0, "one")
+    archive.add(records(1, 2, 3), 0, "two")
+    assert archive.read(0, 4) == [0, 1, 2, 3]
+
+
+def test_a_stream_made_anew_is_another(archive: Archive) -> None:
+    archive.add(records(0, 1), 0)
+    archive.add(records(0, 1, 2, id="9"), 1)
+    assert archive.read(0, 2) == [0, 1]
+    assert archive.read(0, 3, id="9") == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("first", "end"), [(2, 5), (4, 7), (10, 11)])
+def test_part_of_a_range_is_an_error(archive: Archive, first: int, end: int) -> None:
+    archive.add(records(3, 4, 5), 0)
+    with pytest.raises(LakeError, match=f"has not all records of b/s from {first} to {end}"):
+        archive.read(first, end)
+
+
+def test_where_a_stream_begins(archive: Archive) -> None:
+    reader = ArchiveReader(archive.ref)
+    assert reader.first_of("1", 6) == 6
+    archive.add(records(3, 4, 5), 0)  # after the reader was opened
+    assert reader.first_of("1", 6) == 3
+    assert reader.first_of("1", 5) == 3
+    assert reader.first_of("1", 7) == 7  # 6 is nowhere
+    assert reader.first_of("1", 0) == 0
+    assert reader.first_of("other", 6) == 6
+
+
+def test_there_may_be_no_table_yet(tmp_path: Path) -> None:
+    for format in FORMATS:
+        reader = ArchiveReader(TableRef(format, str(tmp_path / format / "none")))
+        assert reader.first_of("1", 5) == 5
+
+
+def test_json_columns_of_parts_agree() -> None:
+    parts = [
+        to_rows(with_values(value), SCHEMA, json=True)
+        for value in (b'{"a": 1}', b'{"a": 1.5, "b": "x"}', b'{"a": "text"}', b"no json")
+    ]
+    rows = join_rows(parts, SCHEMA)
+    assert rows["a"].to_pylist() == [1.0, 1.5, None, None]
+    assert rows["a__string"].to_pylist() == [None, None, "text", None]
+    assert rows["b"].to_pylist() == [None, "x", None, None]
+    assert str(rows["day"][0].as_py()) == "2026-01-31"
+
+
+def with_values(*values: bytes) -> pa.Table:
+    table = records(*range(len(values)))
+    return table.set_column(table.column_names.index("value"), "value", pa.array(values))

@@ -1,0 +1,97 @@
+"""SQL over streams and tables: what of a statement is ours, and what comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headwater.client import Client
+from headwater.pipeline import adhoc
+from headwater.pipeline.adhoc import Call, QueryError, parse
+from headwater.pipeline.spec import Streams
+from tests.pipeline.support import Desk
+from tests.support.inprocess import serving
+from tests.support.log import encode_records
+
+
+@pytest.mark.parametrize(
+    ("statement", "rewritten", "calls"),
+    [
+        pytest.param(
+            "select * from stream('a/*') where x = 'stream(''b'')'",
+            "select * from headwater_0 where x = 'stream(''b'')'",
+            [Call("stream", "a/*", {})],
+            id="texts are left alone",
+        ),
+        pytest.param(
+            "select * from STREAM ( 'a', bucket => 'b' ) s join lake('./x', format => 'parquet') t",
+            "select * from headwater_0 s join headwater_1 t",
+            [Call("stream", "a", {"bucket": "b"}), Call("lake", "./x", {"format": "parquet"})],
+            id="two with options",
+        ),
+        pytest.param(
+            "select upstream('a') -- stream('b')\nfrom t",
+            "select upstream('a') -- stream('b')\nfrom t",
+            [],
+            id="other functions and comments",
+        ),
+    ],
+)
+def test_calls_become_views(statement: str, rewritten: str, calls: list[Call]) -> None:
+    assert parse(statement) == (rewritten, calls)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("stream()", "needs a name"),
+        ("stream(orders)", "cannot read 'orders'"),
+        ("stream('a', bukcet => 'b')", "did you mean bucket?"),
+        ("stream('a', 'b')", "has no option"),
+        ("lake('a', format => 'hudi')", "format is one of"),
+    ],
+)
+def test_what_is_wrong_with_a_call(call: str, said: str) -> None:
+    with pytest.raises(QueryError, match=said.replace("?", r"\?")):
+        parse(f"select * from {call}")
+
+
+def test_json_fields_are_found_by_looking_at_records() -> None:
+    with serving() as server, Client(server.url) as client:
+        for name, bodies in {
+            "s/1": [b'{"a": 1, "b": "x"}', b"[1]"],
+            "s/2": [b'{"a": "text", "c": {"d": 1}}', b'{"offset": 5}'],
+            "t": [b'{"z": true}'],
+        }.items():
+            client.create("b", name, "application/json")
+            client.append("b", name, encode_records(bodies))
+        found = adhoc.sample(client, Streams(("s/*",), "b"))
+        assert found == {"a": "string", "b": "string", "c": "string", "offset_": "long"}
+        assert adhoc.sample(client, Streams(("t",), "b")) == {"z": "boolean"}
+        assert adhoc.sample(client, Streams(("none",), "b")) == {}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_streams_and_tables_in_one_statement(desk: Desk) -> None:
+    desk.put("orders/1", {"item": "a", "price": 2}, {"item": "b", "price": 1.5})
+    desk.put("orders/2", {"item": "a", "price": 4})
+    archive = """
+        archive: {streams: "orders/*", bucket: "{bucket}", to: "{folder}/lake", trim: true}
+        """
+    desk.run_once(desk.load(archive))
+    desk.put("orders/2", {"item": "b", "price": 10})
+
+    def ask(statement: str) -> list[tuple[Any, ...]]:
+        filled = statement.replace("BUCKET", desk.bucket).replace("LAKE", f"{desk.folder}/lake")
+        return [tuple(row) for row in adhoc.query(desk.spark, filled, desk.context).collect()]
+
+    live = "stream('orders/*', bucket => 'BUCKET')"
+    both = "stream('orders/*', bucket => 'BUCKET', archive => 'LAKE')"
+    assert ask(f"select item, price from {live}") == [("b", 10)]
+    assert ask("select count(*), sum(price) from lake('LAKE')") == [(3, 7.5)]
+    assert ask(f"select item, sum(price) from {both} group by item order by item") == [
+        ("a", 6.0),
+        ("b", 11.5),
+    ]

@@ -1,0 +1,122 @@
+"""Pipelines report to a stream of their own, and to Prometheus."""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headwater.client import Client
+from headwater.pipeline.metrics import Metrics
+from headwater.pipeline.progress import (
+    BUCKET,
+    ERROR_CHARS_MAX,
+    Report,
+    Reporter,
+    last_words,
+    read_status,
+    report_of,
+)
+from tests.support.inprocess import serving
+
+PROGRESS: dict[str, Any] = {
+    "batchId": 7,
+    "timestamp": "2026-01-01T00:00:00.000Z",
+    "numInputRows": 40,
+    "processedRowsPerSecond": 80.04,
+    "durationMs": {"triggerExecution": 500},
+    "sources": [
+        {
+            "endOffset": '{"cut": [1000, 1], "b/s": {"id": "1", "seq": 40}}',
+            "latestOffset": '{"cut": [1000, 1], "b/s": {"id": "1", "seq": 100}}',
+        }
+    ],
+}
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with serving() as server, Client(server.url) as found:
+        yield found
+
+
+def test_a_report_says_what_spark_said() -> None:
+    assert report_of("p", "q", PROGRESS) == Report(
+        "p",
+        "q",
+        "running",
+        batch=7,
+        rows=40,
+        rows_per_s=80.0,
+        duration_ms=500,
+        lag=60,
+        at="2026-01-01T00:00:00.000Z",
+    )
+    idle = report_of("p", "q", {"batchId": 8, "numInputRows": 0, "sources": [{"endOffset": "x"}]})
+    assert (idle.state, idle.rows, idle.lag) == ("waiting", 0, 0)
+
+
+def test_reports_add_up_to_the_status(client: Client) -> None:
+    reporter = Reporter(client)
+    assert read_status(client) == []
+    reporter.send(Report("a", "out", "running"))
+    for batch, rows in ((0, 10), (1, 5), (2, 0)):
+        reporter.send(
+            Report("a", "out", "running", batch, rows, rows_per_s=rows, lag=3, at=f"t{batch}")
+        )
+    reporter.send(Report("a", "out", "failed", error="disk full"))
+    reporter.send(Report("b", "archive", "finished"))
+    first, second = read_status(client)
+    assert (first.pipeline, first.query, first.state) == ("a", "out", "failed")
+    assert (first.batches, first.rows, first.rows_per_s, first.lag) == (2, 15, 5, 3)
+    assert (first.at, first.error) == ("t2", "disk full")
+    assert (second.state, second.error) == ("finished", "")
+    assert [status.pipeline for status in read_status(client, "b")] == ["b"]
+
+
+def test_the_stream_of_a_pipeline_is_json_and_does_not_grow_for_ever(client: Client) -> None:
+    Reporter(client).send(Report("a", "out", "running", 0, 10))
+    stream = client.stream(BUCKET, "a")
+    assert stream is not None and stream.content_type == "application/json"
+    with urllib.request.urlopen(f"{client.endpoint}/v1/log/info/{BUCKET}/a") as answer:
+        assert json.load(answer)["retention"]["records"] == 10_000
+
+
+def test_a_report_that_cannot_be_sent_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), Client("http://127.0.0.1:1", retry_timeout_s=0) as gone:
+        Reporter(gone).send(Report("a", "out", "running"))
+    assert "progress of a was not recorded" in caplog.text
+
+
+def test_errors_of_java_are_cut() -> None:
+    assert last_words("what went wrong\n\nJVM stacktrace:\n" + "at x\n" * 999) == "what went wrong"
+    assert len(last_words("x" * 10_000)) == ERROR_CHARS_MAX
+
+
+def test_prometheus_reads_the_same_figures() -> None:
+    metrics = Metrics()
+    port = metrics.serve(0)
+    for report in (
+        Report("a", "out", "running"),
+        Report("a", "out", "running", 0, 10, duration_ms=250, lag=7),
+        Report("a", "out", "running", 1, 5, duration_ms=500, lag=2),
+        Report("a", "bad", "failed", error="x"),
+    ):
+        metrics.note(report)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        page = answer.read().decode()
+    labels = '{pipeline="a",query="out"}'
+    for line in (
+        f"headwater_pipeline_rows_total{labels} 15.0",
+        f"headwater_pipeline_batches_total{labels} 2.0",
+        f"headwater_pipeline_lag_records{labels} 2.0",
+        f"headwater_pipeline_batch_seconds{labels} 0.5",
+        f"headwater_pipeline_running{labels} 1.0",
+        'headwater_pipeline_failures_total{pipeline="a",query="bad"} 1.0',
+        'headwater_pipeline_running{pipeline="a",query="bad"} 0.0',
+    ):
+        assert line in page.splitlines()

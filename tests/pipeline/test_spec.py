@@ -1,0 +1,293 @@
+"""Pipeline files are checked before anything runs: what is wrong is said, with its line."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from headwater.lake.tables import TableRef
+from headwater.pipeline import files
+from headwater.pipeline.marks import SpecError
+from headwater.pipeline.spec import Archive, Replay, Sink, Source, Spec, Streams, Watermark
+
+CLICKS = """\
+name: clicks
+trigger: 10 seconds
+sources:
+  clicks:
+    streams: clicks/*
+    bucket: web
+    json: user string, at timestamp
+    watermark: {column: at, delay: 10 minutes}
+transforms:
+  hourly: |
+    select window(at, '1 hour') as hour, count(*) as clicks from clicks group by 1
+sinks:
+  out:
+    from: hourly
+    stream: reports/hourly
+"""
+
+
+def load(folder: Path, text: str, name: str = "job.yaml") -> Spec:
+    path = folder / name
+    path.write_text(textwrap.dedent(text))
+    return files.load(str(path))
+
+
+def test_a_file_says_what_it_says(tmp_path: Path) -> None:
+    spec = load(tmp_path, CLICKS)
+    assert (spec.name, spec.kind, spec.trigger) == ("clicks", "transform", "10 seconds")
+    assert spec.sources == (
+        Source(
+            "clicks",
+            Streams(("clicks/*",), "web"),
+            schema="user string, at timestamp",
+            watermark=Watermark("at", "10 minutes"),
+        ),
+    )
+    assert [(each.name, each.inputs) for each in spec.transforms] == [("hourly", ("clicks",))]
+    assert spec.sinks == (Sink("out", "hourly", "reports/hourly"),)
+    assert spec.dead_letters == ("durable-streams", "dead-letters/clicks")
+
+
+def test_an_archive_and_a_replay(tmp_path: Path) -> None:
+    text = "archive: {streams: [a, b], to: /lake, format: iceberg, trim: true}"
+    spec = load(tmp_path, text, "lake.yml")
+    table = TableRef("iceberg", "/lake", ("bucket", "stream", "day"))
+    assert spec.name == "lake"
+    assert spec.archive == Archive(Source("archive", Streams(("a", "b"))), table, trim=True)
+    replay = load(tmp_path, "replay: {table: /lake, where: offset < 5, stream: again}")
+    assert replay.replay == Replay(TableRef("delta", "/lake"), stream="again", where="offset < 5")
+
+
+def test_tables_are_found_from_any_working_directory(tmp_path: Path) -> None:
+    spec = load(tmp_path, "replay: {table: lake}")
+    assert spec.replay is not None and spec.replay.table.location == os.path.abspath("lake")
+    spec = load(tmp_path, "replay: {table: a.b, format: iceberg, catalog: {type: rest}}")
+    assert spec.replay is not None and spec.replay.table.location == "a.b"
+
+
+# What is wrong, the line it is on, and what is said.
+WRONG = [
+    pytest.param("", 1, "the file is empty", id="nothing"),
+    pytest.param("a: [1", 1, "not valid YAML", id="no YAML"),
+    pytest.param("- 1\n", 1, "a pipeline is a mapping", id="a list"),
+    pytest.param(
+        "archive: {streams: a, to: b}\narchive: {}", 2, "archive is there twice", id="twice"
+    ),
+    pytest.param("name: x\n", 1, "needs one of archive, replay, sources", id="no kind"),
+    pytest.param(
+        "archive: {streams: a, to: b}\nreplay: {table: c}", 1, "it has archive and replay", id="two"
+    ),
+    pytest.param(
+        "name: x\narchive:\n  streams: a\n  to: b\n  formatx: delta\n",
+        5,
+        "archive has no key formatx; did you mean format?",
+        id="misspelt key",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  format: detla\n",
+        4,
+        "format is one of delta, iceberg, parquet. received='detla'; did you mean delta?",
+        id="misspelt choice",
+    ),
+    pytest.param("archive:\n  to: b\n", 1, "archive needs streams", id="no streams"),
+    pytest.param("archive:\n  streams: a\n", 1, "archive needs to", id="no table"),
+    pytest.param(
+        "archive:\n  streams: [a, 'b/*']\n  to: b", 2, "a list of names, or one pattern", id="mixed"
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  bucket: '*'\n  to: b", 2, "name the bucket", id="all buckets"
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: s3://x/y\n  format: iceberg\n",
+        3,
+        "needs a catalog",
+        id="iceberg elsewhere",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: x\n  catalog: {type: rest}\n",
+        4,
+        "delta tables have no catalog",
+        id="a catalog for delta",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: x\n  partition_by: [hour]\n",
+        4,
+        "some of bucket, stream, day",
+        id="partition",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  trim: perhaps\n", 4, "trim is true or false", id="truth"
+    ),
+    pytest.param(
+        "archive: {streams: a, to: b}\nsinks:\n  out: {}\n", 2, "sinks go with sources", id="sinks"
+    ),
+    pytest.param(
+        "trigger: soon\narchive: {streams: a, to: b}", 1, "such as '10 seconds'", id="time"
+    ),
+    pytest.param("name: a b\narchive: {streams: a, to: b}", 1, "name is 1 to 64", id="name"),
+    pytest.param(
+        "endpoint: localhost\narchive: {streams: a, to: b}", 1, "endpoint is a URL", id="endpoint"
+    ),
+    pytest.param("replay: {table: a, order_by: []}", 1, "order_by is empty", id="no order"),
+    pytest.param(
+        CLICKS.replace("user string", "user strnig"),
+        7,
+        "column user has no type 'strnig'; did you mean string?",
+        id="type",
+    ),
+    pytest.param(
+        CLICKS.replace("user string", "user struct<a int"), 7, "json is a schema", id="bracket"
+    ),
+    pytest.param(
+        CLICKS.replace("user string", "offset bigint"), 7, "has a column offset", id="taken"
+    ),
+    pytest.param(
+        CLICKS.replace("column: at", "column: att"), 8, "no column att; did you mean at?", id="late"
+    ),
+    pytest.param(CLICKS.replace("10 minutes", "10"), 8, "delay is a time", id="delay"),
+    pytest.param(
+        CLICKS.replace("from clicks", "from clickz"),
+        10,
+        "reads none of clicks; did you mean clicks?",
+        id="SQL",
+    ),
+    pytest.param(CLICKS.replace("from: hourly", "from: horly"), 14, "mean hourly?", id="from"),
+    pytest.param(
+        CLICKS.replace("from: hourly", "from: clicks"), 10, "nothing uses hourly", id="idle"
+    ),
+    pytest.param(
+        CLICKS.replace("    stream: reports/hourly", "    mode: append"),
+        13,
+        "sink out needs one of stream, streams, table",
+        id="no target",
+    ),  # fmt: skip
+    pytest.param(CLICKS + "    mode: complete\n", 16, "complete is for tables", id="mode"),
+    pytest.param(
+        CLICKS.replace("  hourly: |", "  clicks: |"), 10, "a source already", id="name again"
+    ),
+    pytest.param(CLICKS.replace("  clicks:\n", "  my clicks:\n"), 4, "is a word", id="no word"),
+    pytest.param(
+        CLICKS.replace("bucket: web", "from: yesterday"), 6, "earliest, latest", id="start"
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "said"), WRONG)
+def test_what_is_wrong_is_said_with_its_line(
+    tmp_path: Path, text: str, line: int, said: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError) as wrong:
+        files.load(str(path))
+    assert said in wrong.value.message
+    assert str(wrong.value).startswith(f"{path}:{line}: ")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="No such file"):
+        files.load(str(tmp_path / "none.yaml"))
+    with pytest.raises(SpecError, match="No such file"):
+        files.load(str(tmp_path / "none.py"))
+    with pytest.raises(SpecError, match=r"a \.yaml, \.yml or \.py file"):
+        files.load(str(tmp_path / "job.toml"))
+
+
+# -- Python
+
+PYTHON = """\
+from headwater.pipeline import Pipeline
+
+pipeline = Pipeline("counts", trigger="5 seconds")
+pipeline.source("clicks", streams="clicks/*", from_="latest")
+
+
+@pipeline.transform
+def pages(clicks):
+    return clicks.groupBy("stream").count()
+
+
+pipeline.sql("loud", "select upper(stream) as stream from pages")
+pipeline.sink("out", pages, stream="reports", mode="update")
+pipeline.sink("second", "loud", stream="shouts", mode="update")
+"""
+
+
+def test_a_pipeline_in_python(tmp_path: Path) -> None:
+    spec = load(tmp_path, PYTHON, "counts.py")
+    assert (spec.name, spec.trigger, spec.sources[0].start) == ("counts", "5 seconds", "latest")
+    assert [(each.name, each.inputs) for each in spec.transforms] == [
+        ("pages", ("clicks",)),
+        ("loud", ("pages",)),
+    ]
+    assert [(sink.name, sink.input) for sink in spec.sinks] == [
+        ("out", "pages"),
+        ("second", "loud"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        pytest.param(
+            PYTHON.replace("def pages(", "def pages)"), 8, "not valid Python", id="syntax"
+        ),
+        pytest.param(PYTHON + "1 / 0\n", 15, "ZeroDivisionError", id="it fails"),
+        pytest.param("x = 1\n", 1, "no variables are a Pipeline", id="none"),
+        pytest.param(
+            PYTHON.replace("(clicks):", "(clikcs):"), 7, "did you mean clicks?", id="argument"
+        ),
+        pytest.param(PYTHON.replace("(clicks):", "(*all):"), 7, "names its arguments", id="stars"),
+        pytest.param(
+            PYTHON.replace('streams="clicks/*"', 'stream="clicks/*"'),
+            4,
+            "source clicks needs one of streams, table",
+            id="key",
+        ),
+        pytest.param(PYTHON.replace('"out", pages', '"second", pages'), 14, "twice", id="twice"),
+    ],
+)
+def test_what_is_wrong_in_python(tmp_path: Path, text: str, line: int, said: str) -> None:
+    with pytest.raises(SpecError) as wrong:
+        load(tmp_path, text, "job.py")
+    assert said in wrong.value.message
+    assert wrong.value.line == line
+
+
+def test_yaml_may_name_a_function_of_a_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "_steps.py").write_text("def double(clicks): return clicks.union(clicks)\n")
+    text = CLICKS.replace("hourly: |", "hourly: {python: '_steps.py:double'}").replace(
+        "    select window(at, '1 hour') as hour, count(*) as clicks from clicks group by 1\n", ""
+    )
+    (transform,) = load(tmp_path, text).transforms
+    assert transform.inputs == ("clicks",)
+    for wrong, said in (
+        ("_steps.py:triple", "has no function triple"),
+        ("none.py:double", "there is no file"),
+        ("no.such.module:f", "cannot import no.such.module"),
+        ("double", "file.py:function"),
+    ):
+        with pytest.raises(SpecError, match=said):
+            load(tmp_path, text.replace("_steps.py:double", wrong))
+
+
+def test_a_folder_is_checked_file_by_file(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(CLICKS)
+    (tmp_path / "b.yaml").write_text(CLICKS)
+    (tmp_path / "c.yaml").write_text("name: x\n")
+    (tmp_path / "_helpers.py").write_text("1 / 0\n")
+    (tmp_path / "notes.txt").write_text("")
+    found = files.check_all(str(tmp_path))
+    assert [(Path(each.file).name, each.spec is not None) for each in found] == [
+        ("a.yaml", True),
+        ("b.yaml", False),
+        ("c.yaml", False),
+    ]
+    assert "has the name clicks already" in str(found[1].error)
+    assert files.check_all(str(tmp_path / "none")) == []

@@ -1,0 +1,184 @@
+"""Sources, transforms and sinks: SQL and Python, windows, state, bad records, tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headwater.lake.tables import TableRef
+from headwater.pipeline.frames import read_table
+from tests.pipeline.support import Desk
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+WINDOWS = """
+    sources:
+      clicks:
+        streams: clicks/*
+        bucket: {bucket}
+        json: user string, at timestamp
+        watermark: {column: at, delay: 10 minutes}
+    transforms:
+      hourly: |
+        select date_format(window.start, 'HH:mm') as hour, count(*) as clicks,
+               approx_count_distinct(user) as users
+        from clicks group by window(at, '1 hour')
+    sinks:
+      out:
+        from: hourly
+        stream: hourly
+        bucket: {bucket}
+"""
+
+
+def click(user: str, time: str) -> dict[str, str]:
+    return {"user": user, "at": f"2026-01-01T{time}:00Z"}
+
+
+def test_windows_are_written_once_they_are_over(desk: Desk) -> None:
+    desk.put("clicks/a", click("u", "10:00"), click("v", "10:30"), click("u", "11:15"))
+    spec = desk.load(WINDOWS)
+    desk.run_once(spec)
+    desk.put("clicks/b", click("u", "10:50"), click("w", "12:30"))
+    desk.run_once(spec)
+    # Late by more than the watermark allows: it does not count any more.
+    desk.put("clicks/b", click("x", "10:10"), click("w", "14:00"))
+    desk.run_once(spec)
+    assert sorted(desk.values("hourly"), key=lambda row: str(row["hour"])) == [
+        {"hour": "10:00", "clicks": 2, "users": 2},
+        {"hour": "11:00", "clicks": 1, "users": 1},
+        {"hour": "12:00", "clicks": 1, "users": 1},
+    ]
+
+
+BAD = """
+    name: bad
+    sources:
+      readings:
+        streams: readings
+        bucket: {bucket}
+        json: sensor string, value_c double
+        bad_records: {policy}
+    transforms:
+      warm: select sensor, value_c from readings where value_c > 20
+    sinks:
+      out: {from: warm, stream: warm, bucket: {bucket}}
+    dead_letters: rejected
+    dead_letter_bucket: {bucket}
+"""
+
+
+def readings(desk: Desk) -> None:
+    desk.make(
+        "readings",
+        [
+            b'{"sensor": "a", "value_c": 21.5}',
+            b"no json",
+            b'{"sensor": "b", "value_c": "hot"}',
+            b'{"sensor": "c", "value_c": 25}',
+            b"\xff\xfe",
+        ],
+    )
+
+
+def test_bad_records_go_to_a_stream_with_the_reason(desk: Desk) -> None:
+    readings(desk)
+    desk.run_once(desk.load(BAD.replace("{policy}", "dead-letter")))
+    assert desk.values("warm") == [
+        {"sensor": "a", "value_c": 21.5},
+        {"sensor": "c", "value_c": 25.0},
+    ]
+    letters = desk.values("rejected")
+    assert [letter["offset"] for letter in letters] == [1, 2, 4]
+    assert letters[0]["value"] == "no json" and "value_base64" not in letters[0]
+    assert letters[2]["value_base64"] == "//4="
+    for letter in letters:
+        assert (letter["pipeline"], letter["source"]) == ("bad", "readings")
+        assert (letter["bucket"], letter["stream"]) == (desk.bucket, "readings")
+        assert "is not JSON with the columns sensor string" in letter["reason"]
+
+
+def test_or_end_the_pipeline(desk: Desk) -> None:
+    readings(desk)
+    reports = desk.run_once(desk.load(BAD.replace("{policy}", "fail")), fails=True)
+    assert reports[-1].state == "failed"
+    assert f"bad record: {desk.bucket}/readings at 1" in (reports[-1].error or "")
+
+
+PYTHON = """
+from headwater.pipeline import Pipeline
+
+pipeline = Pipeline("totals")
+pipeline.source("orders", streams="orders/*", bucket="{bucket}", json="item string, price double")
+pipeline.source("names", table="{folder}/names", format="parquet")
+
+
+@pipeline.transform
+def totals(orders, names):
+    joined = orders.join(names.select("item", "label"), "item")
+    return joined.groupBy("label").sum("price").withColumnRenamed("sum(price)", "total")
+
+
+pipeline.sink("lake", totals, table="{folder}/totals", format="{format}", mode="complete")
+pipeline.sink("live", "totals", stream="totals", bucket="{bucket}", mode="update")
+"""
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_state_is_kept_in_a_table_and_told_in_a_stream(desk: Desk, format: str) -> None:
+    names = desk.load(
+        """
+        sources: {names: {streams: names, bucket: {bucket}, json: "item string, label string"}}
+        sinks: {out: {from: names, table: "{folder}/names", format: parquet}}
+        """,
+        "names.yaml",
+    )
+    desk.put("names", {"item": "a", "label": "apple"}, {"item": "b", "label": "pear"})
+    desk.run_once(names)
+    spec = desk.load(PYTHON.replace("{format}", format), "totals.py")
+    desk.put("orders/1", {"item": "a", "price": 1.5}, {"item": "b", "price": 2})
+    desk.run_once(spec)
+    assert totals(desk, format) == {"apple": 1.5, "pear": 2.0}
+    desk.put("orders/2", {"item": "a", "price": 3})
+    desk.run_once(spec)
+    for query in ("lake", "live"):
+        desk.forget_last_commit(spec, query)
+    desk.run_once(spec)
+    assert totals(desk, format) == {"apple": 4.5, "pear": 2.0}
+    told = [(row["label"], row["total"]) for row in desk.values("totals")]
+    assert sorted(told[:2]) == [("apple", 1.5), ("pear", 2.0)]
+    assert told[2:] == [("apple", 4.5)]
+
+
+def totals(desk: Desk, format: str) -> dict[str, Any]:
+    ref = TableRef(format, f"{desk.folder}/totals")
+    return {row.label: row.total for row in read_table(desk.spark, ref.encode()).collect()}
+
+
+def test_rows_may_say_which_stream_they_go_to(desk: Desk) -> None:
+    desk.put("events", {"kind": "a", "n": 1}, {"kind": "b", "n": 2}, {"kind": "a", "n": 3})
+    spec = desk.load(
+        """
+        sources: {events: {streams: events, bucket: {bucket}, json: "kind string, n int"}}
+        transforms:
+          routed: select concat('by-kind/', kind) as stream, n from events
+        sinks: {out: {from: routed, streams: by column, bucket: {bucket}}}
+        """
+    )
+    desk.run_once(spec)
+    assert desk.values("by-kind/a") == [{"n": 1}, {"n": 3}]
+    assert desk.values("by-kind/b") == [{"n": 2}]
+
+
+def test_what_spark_does_not_take_is_said_with_the_transform(desk: Desk) -> None:
+    desk.put("events", {"n": 1})
+    spec = desk.load(
+        """
+        sources: {events: {streams: events, bucket: {bucket}, json: n int}}
+        transforms: {wrong: select nothing from events}
+        sinks: {out: {from: wrong, stream: out, bucket: {bucket}}}
+        """
+    )
+    (report,) = desk.run_once(spec, fails=True)
+    assert (report.error or "").startswith("transform wrong: [UNRESOLVED_COLUMN")
