@@ -171,6 +171,32 @@ def test_all_streams_of_a_prefix() -> None:
     assert not exact.allows_all(Operation.READ, basin="b", prefix="s")
 
 
+@pytest.mark.parametrize(
+    ("names", "prefix", "narrowed"),
+    [
+        (EVERY_NAME, "a", "a"),
+        (Names(prefix="ab"), "", "ab"),
+        (Names(prefix="ab"), "a", "ab"),
+        (Names(prefix="ab"), "abc", "abc"),
+        (Names(prefix="ab"), "x", "x"),
+        (Names(exact="ab"), "a", "ab"),
+        (Names(exact="ab"), "abc", "abc"),
+        (Names(exact=""), "a", "a"),
+    ],
+)
+def test_a_prefix_is_narrowed_by_the_names_of_a_scope(
+    names: Names, prefix: str, narrowed: str
+) -> None:
+    grant = Grant("g", Scope(EVERY_NAME, names, ops=(Operation.LIST_STREAMS,)))
+    assert grant.narrow(prefix) == narrowed
+
+
+def test_a_scope_may_have_just_one_basin() -> None:
+    scopes = (EVERY_NAME, Names(prefix="b"), Names(exact="b"), Names(exact=""), None)
+    found = [Grant("g", Scope(basins)).only_basin for basins in scopes]
+    assert found == [None, None, "b", "", ""]
+
+
 def test_a_grant_ends_with_its_time_or_when_it_is_revoked() -> None:
     grant = Grant("g", EVERYTHING, expires_at_ms=TimestampMs(10))
     assert not grant.is_over(TimestampMs(9))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -115,6 +116,26 @@ def test_there_is_a_limit_to_the_messages_of_one_append() -> None:
     assert len(jsonmode.flatten(b"[%b]" % b",".join(most))) == APPEND_RECORDS_MAX
     with pytest.raises(InvalidRequest, match=f"at most {APPEND_RECORDS_MAX} messages"):
         jsonmode.flatten(b"[%b]" % b",".join([*most, b"1"]))
+
+
+def test_commas_within_messages_do_not_count() -> None:
+    numbers = b"[%b]" % b",".join([b"1"] * (APPEND_RECORDS_MAX + 1))
+    assert jsonmode.flatten(b'[%b, "x", "%b"]' % (numbers, b"," * APPEND_RECORDS_MAX)) == [
+        numbers,
+        b'"x"',
+        b'"%b"' % (b"," * APPEND_RECORDS_MAX),
+    ]
+
+
+def test_too_many_messages_are_not_all_read() -> None:
+    body = b"[" + b"1," * 2_000_000 + b"1]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match="at most"):
+            jsonmode.flatten(body)
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_deep_but_sane_nesting_is_kept() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from headwater.core.buckets import BucketConfig
 from headwater.core.commands import (
     Append,
+    Command,
     Create,
     ProvisionMode,
     PutBucket,
@@ -26,7 +28,7 @@ from headwater.core.retention import Retention
 from headwater.core.types import TimestampMs
 from headwater.engine import basins
 from headwater.engine.listing import BucketPage, list_buckets
-from tests.support.builders import create, provision
+from tests.support.builders import append, append_records, create, fork_of, provision
 from tests.support.clock import START_MS
 from tests.support.engines import EngineRunner
 
@@ -148,12 +150,40 @@ def test_a_bucket_goes_when_its_last_stream_has(
     sweep(runner)
 
 
+def test_many_buckets_go_some_at_a_time_and_none_has_to_wait_for_ever(
+    runner: EngineRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(basins, "STREAMS_PER_SWEEP_MAX", 3)
+    monkeypatch.setattr(basins, "BUCKETS_PER_SWEEP_MAX", 2)
+    for number in range(3):  # which stay for their forks, so the first bucket never goes
+        runner.create(create(f"s{number}", body=b"x"))
+        fork = create(f"f{number}", content_type=None, fork=fork_of(f"s{number}"))
+        runner.create(replace(fork, bucket="kept"))
+    for bucket in ("ccc", "ddd", "eee"):
+        make(runner, bucket)
+        runner.result(runner.engine.provision(provision("s", bucket=bucket)))
+    for bucket in ("bucket", "ccc", "ddd", "eee"):
+        runner.result(runner.engine.delete_bucket(bucket))
+    before = runner.engine.committer.figures.commands
+    sweep(runner)
+    assert runner.engine.committer.figures.commands - before <= 3
+    sweep(runner, 12)
+    assert runner.engine.shard.buckets.deleting == {"bucket"}
+
+
 def test_a_bucket_that_is_being_deleted_takes_nothing(runner: EngineRunner) -> None:
     make(runner, "bucket")
     runner.create(create("a", body=b"x"))
     for _ in range(2):
         assert runner.result(runner.engine.delete_bucket("bucket")) is None
-    for command in (create("b"), provision("b"), PutBucket("bucket", "", NOW)):
+    refused: tuple[Command, ...] = (
+        create("b"),
+        provision("b"),
+        PutBucket("bucket", "", NOW),
+        append("a", b"y"),
+        append_records("a", [b"y"]),
+    )
+    for command in refused:
         with pytest.raises(BucketDeleting):
             runner.result(runner.submit(command))
     with pytest.raises(BucketDeleting):

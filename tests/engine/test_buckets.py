@@ -120,3 +120,15 @@ def test_without_a_quota_nothing_is_counted_any_more() -> None:
         runner.turn(5)
         assert runner.engine.shard.buckets.usage == {}
         assert not runner.engine.shard.buckets.counting
+
+
+def test_names_that_somebody_makes_up_take_no_memory() -> None:
+    with patch.object(buckets, "KNOWN_MAX", 5), EngineRunner() as runner:
+        runner.create(create("a"))
+        found = runner.engine.shard.buckets
+        for number in range(20):
+            assert found.find(f"none-{number}") is None
+        assert len(found._known) <= 5  # noqa: SLF001
+        runner.create(create("b"))  # what is known is dropped after a commit
+        assert found.find(BUCKET) is not None
+        assert BUCKET in found._known  # noqa: SLF001

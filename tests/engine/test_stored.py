@@ -233,9 +233,10 @@ def test_the_buckets_that_had_streams_are_known_by_day(
     runner: StoredRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ACTIVE_KEPT_S", 5 * DAY_S)
+    monkeypatch.setattr(module, "BUCKETS_PER_STEP", 1)
 
     def active(start_s: int, end_s: int) -> list[str]:
-        return runner.stored.active(start_s=start_s, end_s=end_s)
+        return runner.result(runner.stored.active(start_s=start_s, end_s=end_s))
 
     runner.add("s", 1)
     assert active(START_S, START_S + 1) == [BUCKET]

@@ -35,6 +35,20 @@ def test_a_repeated_put_confirms_and_a_different_one_conflicts() -> None:
         assert conflict is Code.SUBSCRIPTION_ALREADY_EXISTS
 
 
+def test_a_bucket_that_is_deleted_takes_its_subscriptions_along() -> None:
+    with hub() as h:
+        h.create("events/e", b"1")
+        h.put()
+        engine = h.runner.engine
+        h.result(engine.delete_bucket(BUCKET))
+        for _ in range(3):
+            engine.sweeper.sweep()
+            h.settle()
+        assert engine.bucket(BUCKET) is None
+        assert refused(h.get) is Code.SUBSCRIPTION_NOT_FOUND
+        assert list(engine.shard.documents(SUBSCRIPTIONS)) == []
+
+
 def test_callbacks_go_where_the_last_put_came_from() -> None:
     with hub() as h:
         view = h.put()

@@ -234,6 +234,14 @@ def test_recognised_headers_are_forgotten_before_they_are_too_many(
         assert runner.grant(text).id == str(number % 5)
 
 
+def test_long_headers_are_recognised_and_not_kept(runner: TokenRunner) -> None:
+    text = runner.issue(Asked("a", READS)).encode()
+    for spaces in (1, 2, 1000, 2000):
+        header = b"Bearer" + b" " * spaces + text
+        assert runner.tokens.authenticate(header).id == "a"
+    assert len(runner.tokens._by_header) == 2  # noqa: SLF001
+
+
 # -- lists
 
 

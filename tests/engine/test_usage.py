@@ -8,7 +8,7 @@ import pytest
 
 from headwater.core.access import Operation
 from headwater.engine import usage as module
-from headwater.engine.tally import ACCOUNT, Tally
+from headwater.engine.tally import ACCOUNT, Counts, Tally
 from headwater.engine.usage import COLLECTION, DAY_S, HOUR_S, MINUTE_S, Interval, Point, Usage
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import Store
@@ -19,6 +19,10 @@ from tests.support.stores import DiskError, FaultyStore
 
 START_S = 1_800_000_000  # a whole hour
 START_MS = START_S * 1000
+
+
+def take(tally: Tally) -> dict[str, Counts]:
+    return {bucket: tally.take(bucket) for bucket in tally.buckets()}
 
 
 class UsageRunner(EngineRunner):
@@ -63,7 +67,7 @@ def test_appends_are_counted_by_storage_class() -> None:
     tally.append("b", None, 7)
     tally.append("b", "standard", 1)
     tally.append("c", "express", 2)
-    assert tally.take() == {
+    assert take(tally) == {
         "b": {
             "append-ops/express": 2,
             "append-bytes/express": 12,
@@ -72,7 +76,7 @@ def test_appends_are_counted_by_storage_class() -> None:
         },
         "c": {"append-ops/express": 1, "append-bytes/express": 2},
     }
-    assert tally.take() == {}
+    assert take(tally) == {}
 
 
 def test_reads_are_counted_by_their_kind() -> None:
@@ -80,7 +84,7 @@ def test_reads_are_counted_by_their_kind() -> None:
     tally.read("b", 5)
     tally.read("b", 0, streaming=True)
     tally.read("b", 7, streaming=True, requests=0)
-    assert tally.take() == {"b": {"read-ops/unary": 1, "read-ops/streaming": 1, "read-bytes": 12}}
+    assert take(tally) == {"b": {"read-ops/unary": 1, "read-ops/streaming": 1, "read-bytes": 12}}
 
 
 def test_operations_are_of_their_basin_or_of_the_account() -> None:
@@ -89,10 +93,17 @@ def test_operations_are_of_their_basin_or_of_the_account() -> None:
     tally.operation(Operation.LIST_STREAMS)
     tally.operation(Operation.GET_BASIN_CONFIG, "b")
     tally.operation(Operation.APPEND, "b")
-    assert tally.take() == {
+    assert take(tally) == {
         "b": {"op/create-stream": 1},
         ACCOUNT: {"op/list-streams": 1, "op/get-basin-config": 1},
     }
+
+
+def test_made_up_buckets_are_not_counted_for() -> None:
+    tally = Tally(lambda bucket: bucket == "b")
+    for bucket in ("b", "none", "another"):
+        tally.operation(Operation.LIST_STREAMS, bucket)
+    assert take(tally) == {"b": {"op/list-streams": 1}}
 
 
 def test_what_is_appended_to_streams_is_counted(runner: UsageRunner) -> None:
@@ -190,6 +201,34 @@ def test_additions_do_not_overtake_one_another(runner: UsageRunner) -> None:
     for answer in answers:
         runner.result(answer)
     assert runner.series("read-bytes") == [(START_S, 6)]
+
+
+def test_many_buckets_are_noted_some_at_a_time(runner: UsageRunner) -> None:
+    buckets = [f"b{number}" for number in range(7)]
+    for bucket in buckets:
+        runner.engine.tally.read(bucket, 5)
+    runner.usage.flush(per_step=2)
+    assert len(runner.engine.tally.buckets()) == 5
+    runner.settle()
+    assert runner.engine.tally.buckets() == []
+    for bucket in buckets:
+        assert runner.series("read-bytes", bucket=bucket) == [(START_S, 5)]
+
+
+def test_a_question_about_one_bucket_is_about_no_other(runner: UsageRunner) -> None:
+    runner.engine.tally.read("a", 1)
+    runner.engine.tally.read("b", 1)
+    runner.series("read-bytes", bucket="a")
+    assert runner.engine.tally.buckets() == ["b"]
+
+
+def test_what_is_not_noted_is_not_written_for_a_question() -> None:
+    with EngineRunner(clock=FakeClock(START_MS)) as runner:
+        runner.engine.tally.read(BUCKET, 1)
+        idle = Usage(runner.engine)
+        found = idle.series(BUCKET, Interval.MINUTE, start_s=0, end_s=2**31)
+        assert runner.result(found) == {}
+        assert list(runner.engine.shard.documents(COLLECTION)) == []
 
 
 def test_what_is_old_goes(runner: UsageRunner, monkeypatch: pytest.MonkeyPatch) -> None:

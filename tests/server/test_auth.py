@@ -180,6 +180,10 @@ def test_a_server_that_nobody_can_use_says_so(caplog: pytest.LogCaptureFixture) 
     assert "headwater token init" in caplog.text
 
 
+def test_a_root_token_is_not_shown_with_the_settings() -> None:
+    assert ROOT not in repr(Settings(auth=True, root_token=ROOT))
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [({"root_token": ROOT}, "switch auth on"), ({"auth": True, "root_token": "short"}, "fewer")],
@@ -365,6 +369,37 @@ def test_forks_are_told_to_those_who_may_see_them() -> None:
         assert len(found.root.get(path).json()["forks"]) == 2
 
 
+def test_the_source_of_a_fork_is_told_to_those_who_may_see_it() -> None:
+    with guarded() as found:
+        for name, source in (("mine/a", "mine/1"), ("mine/b", "theirs/1")):
+            headers = {"stream-forked-from": f"/v1/stream/{source}"}
+            assert found.root.put(f"/v1/stream/{name}", headers=headers).status_code == 201
+        client = found.client(Operation.GET_STREAM_CONFIG, Operation.LIST_STREAMS)
+        for reader, expected in (
+            (client, {"mine/a": "mine/1", "mine/b": None}),
+            (found.root, {"mine/a": "mine/1", "mine/b": "theirs/1"}),
+        ):
+            listed = reader.get("/v1/log/streams?bucket=durable-streams&prefix=mine/").json()
+            told = [reader.get(f"/v1/log/info/durable-streams/{name}").json() for name in expected]
+            for streams in (listed["streams"], told):
+                sources = {stream["name"]: stream["source"] for stream in streams}
+                told_of = {name: source and source["name"] for name, source in sources.items()}
+                assert {name: told_of[name] for name in expected} == expected
+
+
+def test_active_basins_are_told_to_those_they_are_for(clock: FakeClock) -> None:
+    now_s = clock.now_ms() // 1000
+    query = f"set=active-basins&start={now_s - 60}&end={now_s + 60}"
+    with guarded(clock=clock) as found:
+        client = found.client(Operation.ACCOUNT_METRICS, basins={"exact": "team"})
+        for reader, names in (
+            (client, ["team"]),
+            (found.root, ["durable-streams", "secret", "team"]),
+        ):
+            (told,) = reader.get(f"/v1/metrics?{query}").json()["values"]
+            assert told["label"]["values"] == names
+
+
 # -- subscriptions
 
 
@@ -396,6 +431,10 @@ def test_a_subscription_is_of_those_who_read_its_streams() -> None:
         listed = "/v1/stream/__ds/subscriptions"
         assert other.get(listed).json()["subscriptions"] == []
         assert len(owner.get(listed).json()["subscriptions"]) == 1
+        info = "/v1/log/info/durable-streams/mine/1"
+        seen = found.client(Operation.GET_STREAM_CONFIG, Operation.READ).get(info).json()
+        assert [told["id"] for told in seen["subscriptions"]] == ["s"]
+        assert found.client(Operation.GET_STREAM_CONFIG).get(info).json()["subscriptions"] == []
         assert owner.delete(path).status_code == 204
 
 

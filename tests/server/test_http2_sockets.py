@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import h2.config
 import h2.connection
 import h2.events
 import httpx
+import pytest
 import uvloop
 
 from headwater.engine.clock import SystemClock
@@ -89,6 +91,32 @@ def test_tls_negotiates_http2_and_still_speaks_http1(tmp_path: Path) -> None:
             ) as http:
                 answer = http.get("/health")
                 assert (answer.status_code, answer.http_version) == (200, version)
+
+
+@pytest.mark.parametrize(
+    ("cipher", "accepted"),
+    [
+        ("ECDHE-ECDSA-AES128-GCM-SHA256", True),
+        ("ECDHE-ECDSA-CHACHA20-POLY1305", True),
+        ("ECDHE-ECDSA-AES128-SHA256", False),
+    ],
+)
+def test_tls_1_2_is_spoken_with_the_ciphers_that_http2_allows(
+    tmp_path: Path, cipher: str, accepted: bool
+) -> None:
+    cert, key = make_certificate(tmp_path)
+    trust = ssl.create_default_context(cafile=str(cert))
+    trust.maximum_version = ssl.TLSVersion.TLSv1_2
+    trust.set_ciphers(cipher)
+    trust.set_alpn_protocols(["h2"])
+    with serving(tls_cert=str(cert), tls_key=str(key)) as server:
+        address = ("127.0.0.1", httpx.URL(server.url).port or 0)
+        with (
+            socket.create_connection(address, timeout=10) as plain,
+            nullcontext() if accepted else pytest.raises(ssl.SSLError),
+            trust.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+        ):
+            assert secure.selected_alpn_protocol() == "h2"
 
 
 async def exchange_megabytes(port: int, size: int) -> int:

@@ -96,6 +96,16 @@ def test_numbers_that_do_not_follow_one_another_are_kept() -> None:
     assert [row["seq_num"] for row in table_of(part)] == [7, 9]
 
 
+def test_times_that_arrow_does_not_have_are_the_last_one_that_it_has() -> None:
+    times = [1, 2**63 - 1, 2**63, 2**64 - 1]
+    part = columns([b""] * 4)._replace(times=memoryview(array("Q", times)).cast("B"))
+
+    batch = pa.ipc.read_record_batch(pa.py_buffer(encode_batch([part])), arrow.SCHEMA)
+
+    found = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    assert found == [1, 2**63 - 1, 2**63 - 1, 2**63 - 1]
+
+
 def test_a_stream_without_batches_is_empty() -> None:
     assert decode_table(bytes(encode_schema()) + arrow.encode_end()).num_rows == 0
 

@@ -116,6 +116,11 @@ class Names(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         """Is every name with this prefix one of these?"""
         return self.prefix is not None and prefix.startswith(self.prefix)
 
+    def narrow(self, prefix: str) -> str:
+        """The longest prefix known of all those of these names that have the given one."""
+        own = (self.exact or "") if self.prefix is None else self.prefix
+        return own if own.startswith(prefix) else prefix
+
     def is_within(self, other: Names) -> bool:
         if self.prefix is not None:
             return other.has_all(self.prefix)
@@ -245,6 +250,19 @@ class Grant:
     def allows_all(self, operation: Operation, *, basin: str, prefix: str) -> bool:
         """Is the operation allowed on every stream whose name has this prefix?"""
         return self.allows(operation, basin=basin) and self._streams.has_all(prefix)
+
+    @property
+    def only_basin(self) -> str | None:
+        """The one basin that its scope has, empty if it has none; None if there may be more."""
+        return (self._basins.exact or "") if self._basins.prefix is None else None
+
+    def narrow(self, prefix: str) -> str:
+        """The longest prefix known of the streams that it may see among those with a prefix."""
+        return self._streams.narrow(prefix)
+
+    def sees_basin(self, basin: str) -> bool:
+        """May its bearer know of this basin at all?"""
+        return self._basins.has(basin)
 
     def sees(self, basin: str, stream: str) -> bool:
         """Is this stream shown in lists?"""

@@ -6,7 +6,7 @@ sent with, so numbers, key order and duplicate keys survive.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Annotated
 
 import msgspec
@@ -21,9 +21,7 @@ _WHITESPACE = b" \t\r\n"
 # Raw checks the whole grammar without building values or judging the size of numbers, but not
 # that strings are UTF-8: hence the decode of the whole body beside it.
 _ONE = msgspec.json.Decoder(msgspec.Raw)
-_MANY = msgspec.json.Decoder(
-    Annotated[list[msgspec.Raw], msgspec.Meta(max_length=APPEND_RECORDS_MAX)]
-)
+_MANY = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @lru_cache(maxsize=1024)
@@ -58,10 +56,31 @@ def flatten(body: bytes) -> list[bytes]:
             return [body.rstrip(_WHITESPACE)]
         stripped = body.strip(_WHITESPACE)
         if stripped[:1] == b"[":
+            if stripped.count(b",") >= APPEND_RECORDS_MAX:
+                _check_count(stripped)
             return [bytes(raw).strip(_WHITESPACE) for raw in _MANY.decode(stripped)]
         _ONE.decode(stripped)
-    except msgspec.ValidationError:  # anything may be in the array, so there is too much of it
-        raise InvalidRequest(f"an append has at most {APPEND_RECORDS_MAX} messages") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"the body is not valid JSON: {error}") from None
     return [stripped]
+
+
+@cache
+def _limited() -> msgspec.json.Decoder[object]:
+    """Reads as many messages as there may be, and stops at the next one, which nothing can be.
+
+    A bound on the length of a list is looked at only when the list is there, and a list of tens of
+    millions of tiny messages takes gigabytes.
+    """
+    nothing = Annotated[int, msgspec.Meta(ge=1, le=0)]
+    parts = (*[msgspec.Raw] * APPEND_RECORDS_MAX, nothing)
+    return msgspec.json.Decoder(tuple[parts])  # type: ignore[valid-type]
+
+
+def _check_count(array: bytes) -> None:
+    """Raises InvalidRequest when the array has more messages than there may be."""
+    try:
+        _limited().decode(array)
+    except msgspec.ValidationError as error:
+        if str(error).endswith(f"$[{APPEND_RECORDS_MAX}]`"):
+            raise InvalidRequest(f"an append has at most {APPEND_RECORDS_MAX} messages") from None

@@ -14,7 +14,7 @@ U = TypeVar("U")
 
 
 class Pending(Generic[T]):
-    """Completed once, by `resolve` or `fail`; consumed once, by `deliver`.
+    """Completed once, by `resolve`, `fail` or `complete`; consumed once, by `deliver`.
 
     `then` and `catch` change what the consumer gets. They are applied in the order they were
     attached, and must be attached before `deliver`.
@@ -65,6 +65,13 @@ class Pending(Generic[T]):
             self._failed = True
             self._outcome = error
             self._settle()
+
+    def complete(self, outcome: T | Exception) -> None:
+        """With what another one delivered: the value, or the exception nobody caught."""
+        if isinstance(outcome, Exception):
+            self.fail(outcome)
+        else:
+            self.resolve(outcome)
 
     def deliver(self, sink: Callable[[T | Exception], None]) -> None:
         """Give the outcome to `sink`: the value, or the exception nobody caught."""

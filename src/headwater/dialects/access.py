@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headwater.core.access import Operation
+from headwater.core.access import Grant, Operation
 from headwater.core.errors import (
     HeadwaterError,
     NotFound,
@@ -18,7 +18,10 @@ from headwater.core.errors import (
     StreamNotFound,
     Unauthenticated,
 )
+from headwater.core.globs import Glob
 from headwater.core.types import TimestampMs
+from headwater.engine.listing import Selection
+from headwater.engine.subscription_entry import Entry
 from headwater.wire.http import Request, Response
 
 
@@ -115,6 +118,40 @@ def require(request: Request, needs: Iterable[Need]) -> None:
             raise PermissionDenied(
                 f"this token does not permit {operation.value}", bucket=bucket, stream=stream
             )
+
+
+def may_read_all(grant: Grant, bucket: str, pattern: str | None, names: Iterable[str]) -> bool:
+    """Every stream of these names, and every one that the pattern could ever match?"""
+    if not all(grant.allows(Operation.READ, basin=bucket, stream=name) for name in names):
+        return False
+    if pattern is None:
+        return True
+    return all(
+        grant.allows_all(Operation.READ, basin=bucket, prefix=prefix)
+        if is_prefix
+        else grant.allows(Operation.READ, basin=bucket, stream=prefix)
+        for prefix, is_prefix in Glob(pattern).reach()
+    )
+
+
+def may_know(grant: Grant | None, entry: Entry) -> bool:
+    """A subscription is of those who can read all the streams that it watches."""
+    if grant is None:
+        return True
+    bucket, names = entry.subscription.bucket, entry.links.explicit_names()
+    return may_read_all(grant, bucket, entry.subscription.pattern, names)
+
+
+def narrow(selection: Selection, grant: Grant | None) -> Selection:
+    """Those of the streams that a client with this grant may know of. The others are not even
+    looked at, as far as names tell."""
+    if grant is None:
+        return selection
+    return selection._replace(
+        bucket=grant.only_basin if selection.bucket is None else selection.bucket,
+        prefix=grant.narrow(selection.prefix),
+        sees=grant.sees,
+    )
 
 
 def require_live(request: Request, now_ms: TimestampMs) -> None:

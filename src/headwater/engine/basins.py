@@ -6,7 +6,8 @@ its own document.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,8 @@ from headwater.core.types import TimestampMs
 from headwater.engine.shard import Shard
 
 STREAMS_PER_SWEEP_MAX = 512
+BUCKETS_PER_SWEEP_MAX = 64
+"""Together they bound a sweep, however much was deleted."""
 
 
 class BucketRemover:
@@ -24,28 +27,48 @@ class BucketRemover:
     Those that are kept for their forks in other buckets stay, and so does then the bucket.
     """
 
-    def __init__(self, shard: Shard, submit: Callable[[Command], Pending[Any]]) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        submit: Callable[[Command], Pending[Any]],
+        farewells: Iterable[Callable[[str], None]] = (),
+    ) -> None:
+        """`farewells` are called with each bucket right before it goes, to remove what else
+        belongs to it."""
         self._shard = shard
         self._submit = submit
+        self._farewells = farewells
         self._after: dict[str, str] = {}
         """Up to which stream each bucket has been gone through."""
+        self._last = ""
+        """The bucket that was looked at last; the one after it is next."""
         self._waiting = 0
 
     def sweep(self, now_ms: TimestampMs) -> None:
         if self._waiting:
             return
-        for bucket in sorted(self._shard.buckets.deleting):
-            self._remove_from(bucket, now_ms)
+        buckets = sorted(self._shard.buckets.deleting)
+        start = bisect_right(buckets, self._last)
+        left = STREAMS_PER_SWEEP_MAX
+        for bucket in [*buckets[start:], *buckets[:start]][:BUCKETS_PER_SWEEP_MAX]:
+            left -= self._remove_from(bucket, left, now_ms)
+            self._last = bucket
+            if not left:
+                return
 
-    def _remove_from(self, bucket: str, now_ms: TimestampMs) -> None:
+    def _remove_from(self, bucket: str, streams_max: int, now_ms: TimestampMs) -> int:
+        """Remove some streams, or the bucket if it has none. Returns how many there were."""
         after = self._after.pop(bucket, "")
-        names = list(islice(self._shard.names(bucket, after=after), STREAMS_PER_SWEEP_MAX))
+        names = list(islice(self._shard.names(bucket, after=after), streams_max))
         for name in names:
             self._send(Delete(bucket, name, now_ms))
         if names:
             self._after[bucket] = names[-1]
         elif not after:
+            for farewell in self._farewells:
+                farewell(bucket)
             self._send(DropBucket(bucket, "", now_ms))
+        return len(names)
 
     def _send(self, command: Command) -> None:
         self._waiting += 1

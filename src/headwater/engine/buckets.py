@@ -67,7 +67,8 @@ class Buckets:
         config = None if stored is None else decode_bucket(stored)
         if config is None and bucket == DURABLE_STREAMS_BUCKET:
             config = BucketConfig()
-        self._known[bucket] = config
+        if len(self._known) < KNOWN_MAX:  # those that are ahead of the store are in it already
+            self._known[bucket] = config
         return config
 
     def check_kept(self, bucket: str) -> None:
@@ -78,7 +79,7 @@ class Buckets:
 
     def settle(self) -> None:
         """What was applied is in the store: any of it can be read again."""
-        if len(self._known) > KNOWN_MAX:
+        if len(self._known) >= KNOWN_MAX:
             self._known = {
                 bucket: config for bucket, config in self._known.items() if bucket in self.usage
             }

@@ -94,6 +94,8 @@ class Engine:
         self.tally = self.shard.tally
         self.packer = Packer(self.shard)
         self.observers: list[Observer] = []
+        self.farewells: list[Callable[[str], None]] = []
+        """Called with a deleted bucket right before it goes: what else belongs to it goes too."""
         self.followers = 0
         self._touching: set[str] = set()
         self._count_step: asyncio.Handle | None = None
@@ -116,7 +118,7 @@ class Engine:
             deadline_of=self.deadline_of,
             expire=self.submit,
             retainer=self.retainer,
-            remover=BucketRemover(self.shard, self.submit),
+            remover=BucketRemover(self.shard, self.submit, self.farewells),
             free_bytes=free_bytes,
             disk_reserve_bytes=disk_reserve_bytes,
         )
@@ -174,9 +176,9 @@ class Engine:
 
         def settled(outcome: Appended | Exception) -> None:
             if isinstance(outcome, KeyRequired):
-                self.append(command, key).deliver(lambda sealed: _complete(answer, sealed))
+                self.append(command, key).deliver(answer.complete)
             else:
-                _complete(answer, outcome)
+                answer.complete(outcome)
 
         self.committer.submit(command).deliver(settled)
         return answer
@@ -325,7 +327,7 @@ class Engine:
             if isinstance(outcome, Pending):
                 answer.on_cancel(outcome.cancel)
                 answer.on_hurry(outcome.hurry)
-                outcome.deliver(lambda value: _complete(answer, value))
+                outcome.deliver(answer.complete)
             else:
                 answer.resolve(outcome)
 
@@ -355,7 +357,7 @@ class Engine:
 
         # Looked at before the next commit begins, answered after: what follows takes longer.
         self._looks.append(attempt)
-        self.committer.after_commit(lambda: _complete(answer, outcome))
+        self.committer.after_commit(lambda: answer.complete(outcome))
         return answer
 
     def open(self, bucket: str, name: str) -> Stream:
@@ -485,13 +487,6 @@ class Engine:
     def _closed(self, _: None) -> None:
         self.committer.stop()
         self.store.close()
-
-
-def _complete(answer: Pending[Any], outcome: Any) -> None:
-    if isinstance(outcome, Exception):
-        answer.fail(outcome)
-    else:
-        answer.resolve(outcome)
 
 
 def _failed(error: Exception) -> Pending[Any]:

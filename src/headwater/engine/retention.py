@@ -8,6 +8,7 @@ drop old data. S2 API: retention, trim.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from headwater.core import marks
 from headwater.core.commands import Trim
@@ -33,7 +34,7 @@ class Retainer:
         self._grown[stream.state.id] = stream
 
     def sweep(self, now_ms: TimestampMs) -> None:
-        for stream_id in list(self._grown)[:STREAMS_PER_SWEEP_MAX]:
+        for stream_id in list(islice(self._grown, STREAMS_PER_SWEEP_MAX)):
             self.trim(self._grown.pop(stream_id), now_ms)
 
     def trim(self, stream: Stream, now_ms: TimestampMs) -> bool:

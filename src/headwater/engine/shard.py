@@ -88,7 +88,7 @@ class Shard(Streams):
         self.appends_total = 0
         self.append_bytes_total = 0
         """Accepted since the start, repeats not counted."""
-        self.tally = Tally()
+        self.tally = Tally(lambda bucket: self.buckets.find(bucket) is not None)
         self._number = number
         self._touched: list[Stream] = []
         self._effects: list[Callable[[Batch], None]] = []
@@ -130,7 +130,7 @@ class Shard(Streams):
         return self._apply[type(command)](command)
 
     def _append(self, command: Append) -> Appended:
-        stream = self._live(command)
+        stream = self._writable(command)
         state = stream.state
         if command.part_of is not None and command.part_of != state.id:
             raise StreamNotFound(command.name)
@@ -173,7 +173,7 @@ class Shard(Streams):
         commands: dict[int, CommandRecord] = {}
         if command.commands and command.headers is not None:
             commands = find_commands(command.bodies, command.headers)
-        stream = self._live(command)
+        stream = self._writable(command)
         state, claim = stream.state, command.producer
         bodies = append.judge_records(state, command, commands)
         if bodies is None:
@@ -253,6 +253,12 @@ class Shard(Streams):
             raise StreamGone(command.name)
         if state.is_expired(command.at_ms):
             raise StreamNotFound(command.name)
+        return stream
+
+    def _writable(self, command: Command) -> Stream:
+        stream = self._live(command)
+        if self.buckets.deleting:
+            self.buckets.check_kept(command.bucket)
         return stream
 
     def _mark(self, stream: Stream) -> None:

@@ -65,15 +65,9 @@ def follow(first: T | Pending[T], then: Callable[[T], U | Pending[U]]) -> U | Pe
         if isinstance(second, Pending):
             answer.on_cancel(second.cancel)
             answer.on_hurry(second.hurry)
-            second.deliver(finish)
+            second.deliver(answer.complete)
         else:
             answer.resolve(second)
-
-    def finish(outcome: U | Exception) -> None:
-        if isinstance(outcome, Exception):
-            answer.fail(outcome)
-        else:
-            answer.resolve(outcome)
 
     answer.on_cancel(first.cancel)
     first.deliver(arrived)

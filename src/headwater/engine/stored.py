@@ -58,6 +58,7 @@ MINUTES_KEPT_S = 2 * DAY_S
 KEPT_S = 35 * DAY_S
 ACTIVE_KEPT_S = 400 * DAY_S
 POINTS_MAX = 1500
+BUCKETS_PER_STEP = 200
 EVERY_STREAM = 2**62
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -143,7 +144,8 @@ class Stored:
                 return
             took_s = self._engine.clock.monotonic_s() - began_s
             self._walk_due_s = began_s + took_s * WALK_SHARE
-            self._note(sizes)
+            self._walk = drive(self._engine.loop, self._note(sizes))
+            self._walk.deliver(self._noted)
 
         try:
             listed = list_streams(self._engine, Selection(limit=EVERY_STREAM), _adding(sizes))
@@ -156,14 +158,21 @@ class Stored:
         else:
             done(listed)
 
-    def _note(self, sizes: Counter[str]) -> None:
+    def _note(self, sizes: Counter[str]) -> Generator[None, None, None]:
         """The buckets that have streams, and how much they hold."""
         day = f"{Interval.DAY.start(self._now_s()):012d}"
         known = self._active_on(day)
         if not sizes.keys() <= known:
             self._documents.save(ACTIVE, day, _encode(sorted(known | sizes.keys())))
-        for bucket in known | sizes.keys():
+        for count, bucket in enumerate(sorted(known | sizes.keys()), 1):
             self._sample(bucket, sizes[bucket])
+            if count % BUCKETS_PER_STEP == 0:
+                yield
+
+    def _noted(self, failure: Exception | None) -> None:
+        self._walk = None
+        if failure is not None:
+            log.error("how much buckets hold could not be noted", exc_info=failure)
 
     def _active_on(self, day: str) -> set[str]:
         stored = self._documents.read(ACTIVE, day)
@@ -171,15 +180,22 @@ class Stored:
 
     # -- questions
 
-    def active(self, *, start_s: int, end_s: int) -> list[str]:
+    def active(self, *, start_s: int, end_s: int) -> Pending[list[str]]:
         """The buckets that had a stream on any of these days."""
+        return drive(self._engine.loop, self._find_active(start_s, end_s))
+
+    def _find_active(self, start_s: int, end_s: int) -> Generator[None, None, list[str]]:
         first = keys.document(ACTIVE, f"{Interval.DAY.start(max(0, start_s)):012d}")
         end = keys.document(ACTIVE, f"{max(0, end_s):012d}")
         found: set[str] = set()
         for _, value in self._engine.store.scan(first, max(first, end)):
             found.update(_active_decoder.decode(value))
+            yield
         if end_s > self._now_s():
-            found.update(self._present())
+            for count, bucket in enumerate(self._present(), 1):
+                found.add(bucket)
+                if count % BUCKETS_PER_STEP == 0:
+                    yield
         return sorted(found)
 
     def _present(self) -> Iterator[str]:
@@ -257,6 +273,7 @@ class Stored:
         for name, _ in self._documents.read_all(ACTIVE):
             if int(name) < now_s - ACTIVE_KEPT_S:
                 self._documents.save(ACTIVE, name, None)
+            yield
         previous = ""
         for count, (name, value) in enumerate(self._documents.read_all(STORED), 1):
             if previous and _is_superseded(previous, name, now_s):

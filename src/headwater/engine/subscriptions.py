@@ -108,6 +108,7 @@ class Subscriptions:
             rules.resume(entry.subscription, self._clock.now_ms())
             self.registry.add(entry)
         self._engine.observers.append(self.registry.observe)
+        self._engine.farewells.append(self._remove_bucket)
         for entry in entries:
             self._linker.run(self._linker.link_again(entry), self._linked_again(entry))
         self._linker.run(self._linker.drop_documents(ownerless), _log_failure)
@@ -116,6 +117,7 @@ class Subscriptions:
         """Stop before the engine does. What is under way is taken up after a restart."""
         if self.registry.observe in self._engine.observers:
             self._engine.observers.remove(self.registry.observe)
+            self._engine.farewells.remove(self._remove_bucket)
         self._linker.close()
         self.courier.close()
         for entry in self.registry.entries():
@@ -244,6 +246,11 @@ class Subscriptions:
         names = self._stored.stored_links(entry)
         self._linker.run(self._linker.drop_documents(names), _log_failure)
         entry.release_waiting()
+
+    def _remove_bucket(self, bucket: str) -> None:
+        """Whoever makes a bucket of this name again has nothing to do with them."""
+        for entry in tuple(self.registry.of_bucket(bucket).values()):
+            self._remove(entry)
 
     def _view(self, entry: Entry, *, streams: bool = True, created: bool = False) -> View:
         return View(
@@ -400,12 +407,7 @@ class Subscriptions:
         """Answer when everything that led to it is durable, a refusal as well."""
 
         def complete(failure: Exception | None) -> None:
-            if failure is not None:
-                answer.fail(failure)
-            elif isinstance(outcome, Exception):
-                answer.fail(outcome)
-            else:
-                answer.resolve(outcome)
+            answer.complete(outcome if failure is None else failure)
 
         self._documents.after(complete)
 

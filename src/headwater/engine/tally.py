@@ -4,6 +4,8 @@ append is one look-up and two additions. What becomes of the counts is in usage.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headwater.core.access import TRAITS, Group, Operation
 from headwater.core.stream_config import SYSTEM_DEFAULTS
 
@@ -23,15 +25,18 @@ Counts = dict[str, int]
 class Tally:
     """Counts since the last `take`."""
 
-    def __init__(self) -> None:
-        self.appends: dict[tuple[str, str | None], list[int]] = {}
+    def __init__(self, exists: Callable[[str], bool] = lambda bucket: True) -> None:
+        """Only buckets that exist are counted for: names that somebody makes up are without end."""
+        self._exists = exists
+        self._appends: dict[str, dict[str | None, list[int]]] = {}
         """By bucket and storage class: appends, and their body bytes."""
         self._counts: dict[str, Counts] = {}
 
     def append(self, bucket: str, storage_class: str | None, size: int) -> None:
-        found = self.appends.get((bucket, storage_class))
-        if found is None:
-            self.appends[bucket, storage_class] = [1, size]
+        try:
+            found = self._appends[bucket][storage_class]
+        except KeyError:
+            self._appends.setdefault(bucket, {})[storage_class] = [1, size]
         else:
             found[0] += 1
             found[1] += size
@@ -51,7 +56,10 @@ class Tally:
         if group is Group.STREAM:
             return
         kind = f"{OPERATIONS}/{operation.value}"
-        counts = self._of(bucket if group is Group.BASIN and bucket else ACCOUNT)
+        whose = bucket if group is Group.BASIN and bucket else ACCOUNT
+        if whose != ACCOUNT and not self._exists(whose):
+            return
+        counts = self._of(whose)
         counts[kind] = counts.get(kind, 0) + 1
 
     def _of(self, bucket: str) -> Counts:
@@ -60,13 +68,15 @@ class Tally:
             found = self._counts[bucket] = {}
         return found
 
-    def take(self) -> dict[str, Counts]:
-        """Everything counted, by bucket; counting starts anew."""
-        for (bucket, storage_class), (appends, size) in self.appends.items():
+    def buckets(self) -> list[str]:
+        """Those that something was counted for."""
+        return list(dict.fromkeys((*self._counts, *self._appends)))
+
+    def take(self, bucket: str) -> Counts:
+        """Everything counted for a bucket, which starts anew."""
+        counts = self._counts.pop(bucket, {})
+        for storage_class, (appends, size) in self._appends.pop(bucket, {}).items():
             kind = storage_class or SYSTEM_DEFAULTS.storage_class
-            counts = self._of(bucket)
             for name, count in ((f"{APPENDS}/{kind}", appends), (f"{APPEND_BYTES}/{kind}", size)):
                 counts[name] = counts.get(name, 0) + count
-        taken, self._counts = self._counts, {}
-        self.appends = {}
-        return taken
+        return counts

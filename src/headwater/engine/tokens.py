@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +37,7 @@ SECRET_PREFIX = "hw_"
 TOKENS_MAX = 100_000
 ID_BYTES_MAX = 96
 HEADERS_CACHED_MAX = 10_000
+CACHED_HEADER_BYTES_MAX = 256
 """`Authorization` headers that need not be taken apart and hashed again."""
 
 
@@ -79,6 +81,8 @@ class Tokens:
         """`root_secret` is a token that permits everything and is kept nowhere."""
         self._engine = engine
         self._stored: dict[str, StoredToken] = {}
+        self._ids: list[str] = []
+        """In their order, for lists."""
         self._grants: dict[str, Grant] = {}
         self._by_hash: dict[bytes, Grant] = {}
         self._by_header: dict[bytes, Grant] = {}
@@ -114,7 +118,8 @@ class Tokens:
             raise Unauthenticated("the access token is not known here, or was revoked")
         if len(self._by_header) >= HEADERS_CACHED_MAX:
             self._by_header.clear()
-        self._by_header[header] = grant
+        if len(header) <= CACHED_HEADER_BYTES_MAX:
+            self._by_header[header] = grant
         return grant
 
     # -- what there is
@@ -159,18 +164,20 @@ class Tokens:
     ) -> Page:
         """Tokens that `viewer` may know of; None may know all."""
         now_ms = self._engine.clock.now_ms()
-        ids = sorted(
+        start = max(bisect_left(self._ids, prefix), bisect_right(self._ids, start_after))
+        named = takewhile(
+            lambda token_id: token_id.startswith(prefix), islice(self._ids, start, None)
+        )
+        seen = (
             token_id
-            for token_id, grant in self._grants.items()
-            if token_id.startswith(prefix)
-            and not grant.is_over(now_ms)
+            for token_id in named
+            if not self._grants[token_id].is_over(now_ms)
             and (viewer is None or viewer.allows(Operation.LIST_ACCESS_TOKENS, token=token_id))
         )
-        start = bisect_right(ids, start_after) if start_after else 0
-        shown = ids[start : start + limit]
+        found = list(islice(seen, limit + 1))
         return Page(
-            [(token_id, self._stored[token_id]) for token_id in shown],
-            has_more=start + limit < len(ids),
+            [(token_id, self._stored[token_id]) for token_id in found[:limit]],
+            has_more=len(found) > limit,
         )
 
     def revoke(self, token_id: str) -> Pending[None]:
@@ -217,11 +224,13 @@ class Tokens:
             auto_prefix=token.auto_prefix,
         )
         self._stored[token_id] = token
+        insort(self._ids, token_id)
         self._grants[token_id] = self._by_hash[token.hash] = grant
 
     def _remove(self, token_id: str) -> None:
         token = self._stored.pop(token_id, None)
         if token is not None:
+            del self._ids[bisect_left(self._ids, token_id)]
             self._grants.pop(token_id).revoked = True
             del self._by_hash[token.hash]
             self._by_header.clear()

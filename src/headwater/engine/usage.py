@@ -11,6 +11,7 @@ used, never on the path of an append; what a crash takes is at most that minute.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Generator, Iterator
 from enum import Enum
 
@@ -31,6 +32,7 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 KEPT_DAYS = {"minute": 2, "hour": 35, "day": 400}
 PRUNE_S = HOUR_S
 DOCUMENTS_PER_STEP = 500
+BUCKETS_PER_STEP = 200
 SEPARATOR = "\0"
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -83,7 +85,7 @@ class Usage:
             self._timer = None
         if self._pruning is not None:
             self._pruning.cancel()
-        self.flush()
+        self.flush(per_step=sys.maxsize)  # all at once: there may be no next step
 
     def now_s(self) -> int:
         return self._engine.clock.now_ms() // 1000
@@ -96,19 +98,31 @@ class Usage:
             self._pruning = drive(self._engine.loop, self._prune())
             self._pruning.deliver(_pruned)
 
-    def flush(self) -> None:
-        """Add what was counted since the last time to what is stored, once that is durable: two
-        additions to one document must not be under way together."""
-        self._documents.after(lambda failure: None if failure else self._add_counts())
-
-    def _add_counts(self) -> None:
+    def flush(self, *, per_step: int = BUCKETS_PER_STEP) -> None:
+        """Add what was counted since the last time to what is stored, some buckets at a time."""
         since_s, self._since_s = self._since_s, self.now_s()
-        for bucket, counts in self._engine.tally.take().items():
-            for interval in Interval:
-                name = _name(interval, bucket, interval.start(since_s))
-                stored = self._documents.read(COLLECTION, name)
-                total = counts if stored is None else _add(_decoder.decode(stored), counts)
-                self._documents.save(COLLECTION, name, _encode(total))
+        buckets = self._engine.tally.buckets()
+
+        def go_on(failure: Exception | None) -> None:
+            if failure is not None:
+                return
+            for bucket in buckets[:per_step]:
+                self._add_counts(bucket, since_s)
+            del buckets[:per_step]
+            if buckets:
+                self._documents.after(go_on)
+
+        self._documents.after(go_on)
+
+    def _add_counts(self, bucket: str, since_s: int) -> None:
+        """Once all that was saved is durable: two additions to one document must not be under way
+        together."""
+        counts = self._engine.tally.take(bucket)
+        for interval in Interval if counts else ():
+            name = _name(interval, bucket, interval.start(since_s))
+            stored = self._documents.read(COLLECTION, name)
+            total = dict(counts) if stored is None else _add(_decoder.decode(stored), counts)
+            self._documents.save(COLLECTION, name, _encode(total))
 
     def series(
         self, bucket: str, interval: Interval, *, start_s: int, end_s: int
@@ -129,8 +143,8 @@ class Usage:
             answer.resolve(found)
 
         def flush(failure: Exception | None) -> None:
-            if failure is None:
-                self._add_counts()
+            if failure is None and self._timer is not None:  # else nothing is noted
+                self._add_counts(bucket, self._since_s)
             self._documents.after(read)
 
         self._documents.after(flush)

@@ -32,8 +32,9 @@ class SettingsError(Exception):
     """A setting that cannot be used. The message is one line for the person who set it."""
 
 
-def _setting(group: str, default: object, kind: Kind, doc: str) -> Any:
-    return dataclasses.field(default=default, metadata={"group": group, "kind": kind, "doc": doc})
+def _setting(group: str, default: object, kind: Kind, doc: str, *, secret: bool = False) -> Any:
+    metadata = {"group": group, "kind": kind, "doc": doc}
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +260,7 @@ class Settings:
         kinds.text("TOKEN", "a secret of your own"),
         "With `auth`: a token that permits everything and is kept nowhere, besides those that "
         "were issued. Set it in the environment: others can see the flags of a process.",
+        secret=True,
     )
 
     allow_local_webhooks: bool = _setting(

@@ -27,6 +27,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 _HEADER = pa.struct([pa.field("name", pa.binary(), False), pa.field("value", pa.binary(), False)])
 _HEADERS = pa.list_(pa.field("item", _HEADER, False))
 _TIMESTAMP = pa.timestamp("ms", "UTC")
+_TIME_MAX = np.uint64(2**63 - 1)
+"""Arrow has no later time. Clients of S2 may give any up to 2^64, which would be negative here."""
 
 SCHEMA = pa.schema(
     [
@@ -82,10 +84,10 @@ def encode_batch(parts: Sequence[Columns]) -> Buffer:
     """One record batch of all the parts."""
     columns = [
         pa.array(np.concatenate([_numbers(part) for part in parts])),
-        _column(parts, "times", "<i8", _TIMESTAMP),
+        _as_array(_TIMESTAMP, np.minimum(_joined(parts, "times", "<u8"), _TIME_MAX)),
         pa.concat_arrays([_bodies(part) for part in parts]),
         _headers(parts),
-        _column(parts, "flags", "u1", pa.uint8()),
+        _as_array(pa.uint8(), _joined(parts, "flags", "u1")),
     ]
     return memoryview(pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize())
 
@@ -96,10 +98,13 @@ def _numbers(part: Columns) -> Any:
     return np.asarray(part.seq_num, dtype=np.uint64)[part.start : part.stop]
 
 
-def _column(parts: Sequence[Columns], name: str, kind: str, arrow_type: Any) -> Any:
+def _joined(parts: Sequence[Columns], name: str, kind: str) -> Any:
     columns = [np.frombuffer(getattr(part, name), kind)[part.start : part.stop] for part in parts]
-    joined = np.concatenate(columns)
-    return pa.Array.from_buffers(arrow_type, len(joined), [None, pa.py_buffer(joined)])
+    return np.concatenate(columns)
+
+
+def _as_array(arrow_type: Any, values: Any) -> Any:
+    return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(values)])
 
 
 def _bodies(part: Columns) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +31,7 @@ from headwater.core.access import Operation as Known
 from headwater.server.auth import SWEEP_S
 from tests.support.clock import FakeClock
 from tests.support.inprocess import ServingThread, serving
+from tests.support.s2 import encode_frame, split_frames
 from tests.support.s2_sdk import connect
 
 ROOT = "the root token of this test"
@@ -361,6 +363,45 @@ def test_a_token_that_prefixes_streams_never_names_its_prefix(api: Api) -> None:
     assert (ensured.status_code, ensured.json()["name"]) == (201, "c")
 
 
+def test_errors_do_not_name_the_prefix_either(api: Api) -> None:
+    scope = {"basins": EVERYTHING, "streams": {"prefix": "tenant/1/"}, "op_groups": ALL_GROUPS}
+    text = api.issue(scope=scope, auto_prefix_streams=True)
+    assert api.ask("POST", "streams", text, json={"stream": "a"}).status_code == 201
+    records = {"json": {"records": [{"body": "x"}]}}
+    session = {"headers": {"content-type": "s2s/proto"}}
+    for method, path, status, given in (
+        ("GET", "streams/none", 404, {}),
+        ("PATCH", "streams/none", 404, {"json": {}}),
+        ("DELETE", "streams/none", 404, {}),
+        ("GET", "streams/none/records/tail", 404, {}),
+        ("GET", "streams/none/records", 404, {}),
+        ("POST", "streams/none/records", 404, records),
+        ("POST", "streams/none/records", 404, session),
+        ("GET", f"metrics/{BASIN}/none?set=storage&start=0&end=9", 404, {}),
+        ("POST", "streams", 409, {"json": {"stream": "a"}}),
+        ("GET", f"streams/{'x' * 510}", 400, {}),
+    ):
+        answer = api.ask(method, path, text, **given)
+        assert answer.status_code == status
+        assert "tenant" not in answer.text
+        assert "519" not in answer.text
+
+
+def test_a_bucket_that_is_no_basin_is_hidden_from_those_it_is_not_for(api: Api) -> None:
+    headers = {"authorization": f"Bearer {ROOT}"}
+    assert api.http.put("/team", headers=headers).status_code == 201
+    names = {"streams": EVERYTHING, "op_groups": ALL_GROUPS}
+    other = api.issue(id="other", scope={"basins": {"prefix": "x"}, **names})
+    own = api.issue(id="own", scope={"basins": {"exact": "team"}, **names})
+    for method, path in (("GET", "streams"), ("GET", "basins/{}"), ("GET", "metrics/{}")):
+        there, missing = (
+            api.ask(method, path.format(name), other, headers={"s2-basin": name})
+            for name in ("team", "none")
+        )
+        assert (there.status_code, there.text) == (missing.status_code, missing.text)
+    assert api.ask("GET", "streams", own, headers={"s2-basin": "team"}).status_code == 200
+
+
 # -- the official SDK
 
 
@@ -419,3 +460,43 @@ def test_a_session_ends_when_its_token_is_revoked(api: Api, clock: FakeClock) ->
         api.server.call(lambda: clock.advance(SWEEP_S))
         rest = list(lines)
     assert any("server_draining" in line or "[DONE]" in line for line in rest)
+
+
+def test_an_append_session_takes_nothing_once_its_token_is_revoked(api: Api) -> None:
+    api.stream("s")
+    text = api.issue()
+    batch = encode_frame(b"\x0a\x03\x1a\x01x")  # one record
+
+    def body() -> Iterator[bytes]:
+        yield batch
+        while api.ask("GET", "streams/s/records/tail").json()["tail"]["seq_num"] == 0:
+            pass
+        api.ask("DELETE", "access-tokens/t")
+        yield batch
+
+    answer = api.ask(
+        "POST",
+        "streams/s/records",
+        text,
+        headers={"content-type": "s2s/proto"},
+        content=body(),
+    )
+    acknowledged, refused = split_frames(answer.content)
+    assert acknowledged.ack.end.seq_num == 1
+    assert (refused.status, refused.error["code"]) == (401, "authn")
+    assert api.ask("GET", "streams/s/records/tail").json()["tail"]["seq_num"] == 1
+
+
+def test_a_waiting_read_gets_nothing_that_came_after_its_token_was_revoked(api: Api) -> None:
+    api.stream("s")
+    text = api.issue()
+    engine = api.server.server.engine
+    with ThreadPoolExecutor(1) as threads:
+        read = threads.submit(api.ask, "GET", "streams/s/records?seq_num=0&wait=60", text)
+        while not api.server.call(lambda: engine.followers):
+            pass
+        api.ask("DELETE", "access-tokens/t")
+        api.ask("POST", "streams/s/records", json={"records": [{"body": "news"}]})
+        answer = read.result(10)
+    assert code(answer) == (401, "authn")
+    assert "news" not in answer.text

@@ -11,6 +11,7 @@ import pytest
 import s2_sdk._generated.s2.v1.s2_pb2 as pb
 import zstandard
 
+from headwater.wire.http import Request, Route
 from tests.support.durable import NOW_MS
 from tests.support.s2 import BASIN, PROTOBUF, S2Reply, S2Server, fence, trim
 
@@ -218,6 +219,17 @@ def test_a_body_that_is_not_compressed_as_it_says_is_refused(stream: S2Server) -
         reply = stream.post_protobuf("s", b"", content_encoding=encoding)
         assert reply.code == "400 bad_proto"
     assert stream.post_json("s", b"{}", content_encoding="br").code == "400 bad_header"
+
+
+def test_the_largest_batch_fits_however_it_is_written(stream: S2Server) -> None:
+    largest = {"records": [{"body": "\0" * (MIB - 8)}]}  # each byte as six
+    body = json.dumps(largest).encode()
+    request = Request("POST", "/v1/streams/s/records", "", {})
+    route = stream.s2.begin(request)
+
+    assert isinstance(route, Route)
+    assert len(body) <= route.body_bytes_max <= 8 * MIB
+    assert stream.post_json("s", body).status == 200
 
 
 def test_a_body_that_unpacks_to_too_much_is_refused() -> None:

@@ -9,7 +9,10 @@ import pytest
 import s2_sdk._generated.s2.v1.s2_pb2 as pb
 import zstandard
 
+from headwater.core.append import SeriesAppended
 from headwater.core.commands import AppendSeries, Delete
+from headwater.core.errors import Overloaded
+from headwater.core.pending import Pending
 from headwater.dialects.s2 import append_session
 from tests.support.s2 import (
     BASIN,
@@ -212,6 +215,20 @@ def test_a_bad_frame_ends_the_session_after_earlier_acknowledgements(
     assert bodies(stream) == ["a"]
 
 
+@pytest.mark.parametrize("bad", [b"\0\0\0\0", encode_frame(b"\xff"), encode_frame(b"")])
+def test_what_comes_in_one_piece_with_a_bad_frame_is_acknowledged(
+    stream: S2Server, bad: bytes
+) -> None:
+    session = stream.append_session()
+    good = encode_frame(batch(b"a"))
+    session.send_bytes(good + good + bad + good)
+
+    assert [ack[:2] for ack in session.acks] == [(0, 1), (1, 2)]
+    assert session.frames[-1].flag == TERMINAL
+    assert session.ended
+    assert bodies(stream) == ["a", "a"]
+
+
 def test_a_body_that_ends_inside_a_frame_is_a_bad_frame(stream: S2Server) -> None:
     session = stream.append_session()
     session.send_bytes(encode_frame(batch(b"a"))[:-1])
@@ -256,6 +273,75 @@ def test_a_client_that_sends_more_than_is_taken_is_not_read_from(
 
     assert not session.upload.paused
     assert len(session.acks) == 3
+
+
+def test_small_frames_that_unpack_to_much_are_unpacked_as_there_is_room(
+    stream: S2Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_session, "WAITING_BYTES_MAX", 2_000_000)
+    stream.data.sessions.series_bytes_max = 2_000_000
+    session = stream.append_session()
+    packed = encode_frame(zstandard.compress(batch(bytes(1_000_000))), ZSTD)
+    session.send_bytes(packed * 20, settle=False)
+    assert stream.data.sessions.waiting_bytes < 3_000_100
+    assert session.upload.paused
+    session.end()
+
+    assert len(session.acks) == 20
+    assert session.ended
+    assert stream.data.sessions.waiting_bytes == 0
+
+
+def test_a_session_holds_so_many_batches_however_small(
+    stream: S2Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_session, "WAITING_BATCHES_MAX", 3)
+    session = stream.append_session()
+    for _ in range(4):
+        session.send(b"", settle=False)
+    assert session.upload.paused
+    stream.settle()
+
+    assert not session.upload.paused
+    assert len(session.acks) == 4
+
+
+def test_what_waits_in_all_sessions_together_is_bounded(
+    stream: S2Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_session, "SESSIONS_WAITING_BYTES_MAX", 200)
+    sessions = [stream.append_session() for _ in range(4)]
+    for session in sessions:
+        for _ in range(5):
+            session.send(bytes(92), settle=False)
+    assert stream.data.sessions.waiting_bytes <= 200 + 100 * len(sessions)
+    assert sessions[-1].upload.paused
+    stream.settle()
+
+    assert [len(session.acks) for session in sessions] == [5, 5, 5, 5]
+    assert stream.data.sessions.waiting_bytes == 0
+
+
+def test_many_sessions_that_wait_for_room_may_all_be_refused(
+    stream: S2Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_session, "SESSIONS_BYTES_MAX", 1)
+    sessions = [stream.append_session() for _ in range(300)]
+    for session in sessions:
+        session.send(b"x", settle=False)
+    monkeypatch.setattr(
+        stream.engine, "append_series", lambda *_: refused(Overloaded("as much as there may be"))
+    )
+    stream.settle()
+
+    assert all(session.ended for session in sessions[1:])
+    assert {session.frames[-1].status for session in sessions[1:]} == {502}
+
+
+def refused(error: Exception) -> Pending[SeriesAppended]:
+    answer: Pending[SeriesAppended] = Pending()
+    answer.fail(error)
+    return answer
 
 
 def test_a_client_that_does_not_read_its_acknowledgements_is_not_taken_from(
@@ -350,6 +436,19 @@ def test_a_stream_that_is_deleted_ends_the_session_for_good(stream: S2Server) ->
 
     assert session.frames[-1].error["code"] == "stream_not_found"
     assert stream.check_tail().tail == 0
+
+
+def test_a_basin_that_is_being_deleted_ends_the_session(server: S2Server) -> None:
+    server.make_basin("doomed-basin")
+    server.make_stream("s", basin="doomed-basin")
+    session = server.append_session(s2_basin="doomed-basin")
+    session.send(b"a")
+    assert server.send("DELETE", "basins/doomed-basin").status == 202
+    session.send(b"b")
+
+    assert session.frames[-1].status == 409
+    assert session.frames[-1].error["code"] == "basin_deletion_pending"
+    assert session.ended
 
 
 def test_a_closed_stream_ends_the_session(server: S2Server) -> None:

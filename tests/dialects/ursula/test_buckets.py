@@ -89,7 +89,9 @@ def test_list_describes_each_stream(server: UrsulaServer) -> None:
     ]
 
 
-@pytest.mark.parametrize("limit", ["0", "1001", "x", "-1", ""])
+@pytest.mark.parametrize(
+    "limit", ["0", "1001", "x", "-1", "", "0000000019", "000000001" + "9" * 5000]
+)
 def test_list_limit_is_1_to_1000(server: UrsulaServer, limit: str) -> None:
     server.request("PUT", "demo")
     assert server.request("GET", "demo/streams", f"limit={limit}").status == 400

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headwater.wire.s2 import bodies
 from headwater.wire.s2.bodies import FORMATS, Format, InvalidBase64
-from headwater.wire.s2.records import U64_MAX, Ack, Place, Records, WireError
+from headwater.wire.s2.records import U64_MAX, Ack, Place, Records, TooManyRecords, WireError
 
 
 @given(st.binary(max_size=40))
@@ -50,7 +50,7 @@ def test_formats_have_old_names_too() -> None:
 
 
 def test_an_append_may_leave_everything_out() -> None:
-    found = bodies.decode_input(b'{"records": [{}], "later": 1}', Format.RAW)
+    found = bodies.decode_input(b'{"records": [{}], "later": 1}', Format.RAW, records_max=10)
 
     assert found == ([b""], None, None, None, None)
 
@@ -65,7 +65,7 @@ def test_an_append_in_full() -> None:
         "fencing_token": "é",
     }
 
-    found = bodies.decode_input(json.dumps(sent).encode(), Format.RAW)
+    found = bodies.decode_input(json.dumps(sent).encode(), Format.RAW, records_max=10)
 
     assert found.bodies == [b"x", b""]
     assert found.headers == [[(b"a", b""), (b"a", b"b")], []]
@@ -76,7 +76,7 @@ def test_an_append_in_full() -> None:
 def test_base64_is_for_names_and_values_too() -> None:
     sent = b'{"records": [{"headers": [["/w==", "AA=="]], "body": "gA=="}]}'
 
-    found = bodies.decode_input(sent, Format.BASE64)
+    found = bodies.decode_input(sent, Format.BASE64, records_max=10)
 
     assert found.headers == [[(b"\xff", b"\0")]]
     assert found.bodies == [b"\x80"]
@@ -97,7 +97,21 @@ def test_base64_is_for_names_and_values_too() -> None:
 )
 def test_what_is_not_an_append_is_refused(data: bytes) -> None:
     with pytest.raises(WireError):
-        bodies.decode_input(data, Format.RAW)
+        bodies.decode_input(data, Format.RAW, records_max=10)
+
+
+def test_absurd_nesting_is_refused() -> None:
+    nested = b"[" * 100_000 + b"]" * 100_000
+    with pytest.raises(WireError):
+        bodies.decode_input(b'{"records": [{}], "x": %b}' % nested, Format.RAW, records_max=10)
+
+
+def test_more_records_than_are_taken_are_refused() -> None:
+    sent = b'{"records": [{}, {}, {}]}'
+
+    assert len(bodies.decode_input(sent, Format.RAW, records_max=3).bodies) == 3
+    with pytest.raises(TooManyRecords):
+        bodies.decode_input(sent, Format.RAW, records_max=2)
 
 
 def test_an_acknowledgement() -> None:

@@ -25,6 +25,12 @@ def frame(body: bytes, flag: int = 0) -> bytes:
     return (len(body) + 1).to_bytes(3, "big") + bytes((flag,)) + body
 
 
+def feed(reader: FrameReader, data: bytes) -> list[bytes]:
+    """Every body that is complete with this."""
+    reader.feed(data)
+    return list(iter(reader.next_body, None))
+
+
 def write_with_sdk(body: bytes, compression: SdkCompression) -> bytes:
     packed, used = _protocol.maybe_compress(body, compression)
     written: bytes = _protocol.frame_message(_protocol.Message(packed, False, used))
@@ -66,9 +72,9 @@ def test_what_the_sdk_writes_is_read_however_it_is_cut(
     data = b"".join(write_with_sdk(body, compression) for body, compression in sent)
     reader, found = FrameReader(), []
     for size in cuts:
-        found += reader.feed(data[:size])
+        found += feed(reader, data[:size])
         data = data[size:]
-    found += reader.feed(data)
+    found += feed(reader, data)
 
     assert found == [body for body, _ in sent]
     assert reader.is_empty
@@ -77,9 +83,9 @@ def test_what_the_sdk_writes_is_read_however_it_is_cut(
 def test_a_frame_that_is_not_whole_is_kept() -> None:
     reader = FrameReader()
 
-    assert reader.feed(frame(b"abc")[:-1]) == []
+    assert feed(reader, frame(b"abc")[:-1]) == []
     assert not reader.is_empty
-    assert reader.feed(b"c") == [b"abc"]
+    assert feed(reader, b"c") == [b"abc"]
     assert reader.is_empty
 
 
@@ -110,15 +116,24 @@ def test_a_frame_that_is_not_whole_is_kept() -> None:
 )
 def test_a_frame_that_breaks_a_rule_is_refused(data: bytes) -> None:
     with pytest.raises(WireError):
-        FrameReader().feed(data)
+        feed(FrameReader(), data)
+
+
+def test_what_is_before_a_bad_frame_is_taken() -> None:
+    reader = FrameReader()
+    reader.feed(frame(b"good") + b"\0\0\0\0")
+
+    assert reader.next_body() == b"good"
+    with pytest.raises(WireError):
+        reader.next_body()
 
 
 def test_the_longest_frame_is_taken() -> None:
     body = bytes(frames.FRAME_BYTES_MAX - 1)
 
-    assert FrameReader().feed(frame(body)) == [body]
+    assert feed(FrameReader(), frame(body)) == [body]
     with pytest.raises(WireError):
-        FrameReader().feed(frame(body + b"x"))
+        feed(FrameReader(), frame(body + b"x"))
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -126,14 +141,14 @@ def test_a_body_unpacks_to_2_mib_at_most(told: bool) -> None:
     body = bytes(frames.FRAME_BYTES_MAX - 1)
     compressor = zstandard.ZstdCompressor(write_content_size=told)
 
-    assert FrameReader().feed(frame(compressor.compress(body), 0x20)) == [body]
-    assert FrameReader().feed(frame(gzip.compress(body), 0x40)) == [body]
+    assert feed(FrameReader(), frame(compressor.compress(body), 0x20)) == [body]
+    assert feed(FrameReader(), frame(gzip.compress(body), 0x40)) == [body]
     for packed, flag in (
         (compressor.compress(body + b"x"), 0x20),
         (gzip.compress(body + b"x"), 0x40),
     ):
         with pytest.raises(WireError):
-            FrameReader().feed(frame(packed, flag))
+            feed(FrameReader(), frame(packed, flag))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.wire.s2 import protobuf
-from headwater.wire.s2.records import U64_MAX, Ack, Place, Records, WireError
+from headwater.wire.s2.records import U64_MAX, Ack, Place, Records, TooManyRecords, WireError
 
 u64 = st.one_of(st.integers(0, 2**15), st.integers(0, U64_MAX))
 data = st.binary(max_size=300)
@@ -105,7 +105,7 @@ def test_an_append_is_read_as_the_sdk_wrote_it(
         fencing_token=token,
     )
 
-    found = protobuf.decode_input(sent.SerializeToString())
+    found = protobuf.decode_input(sent.SerializeToString(), records_max=100)
 
     times = [time for time, _, _ in records]
     pairs = [pairs for _, pairs, _ in records]
@@ -121,15 +121,23 @@ def test_what_is_refused_is_what_the_sdk_refuses(junk: bytes) -> None:
         pb.AppendInput.FromString(junk)
     except Exception:
         with pytest.raises(WireError):
-            protobuf.decode_input(junk)
+            protobuf.decode_input(junk, records_max=100)
     else:
-        protobuf.decode_input(junk)
+        protobuf.decode_input(junk, records_max=100)
+
+
+def test_more_records_than_are_taken_are_refused() -> None:
+    sent = pb.AppendInput(records=[pb.AppendRecord()] * 3).SerializeToString()
+
+    assert len(protobuf.decode_input(sent, records_max=3).bodies) == 3
+    with pytest.raises(TooManyRecords):
+        protobuf.decode_input(sent, records_max=2)
 
 
 def test_fields_of_later_versions_are_passed_over() -> None:
     known = pb.AppendInput(records=[pb.AppendRecord(body=b"x")]).SerializeToString()
 
-    assert protobuf.decode_input(known + b"\xa2\x06\x03new").bodies == [b"x"]
+    assert protobuf.decode_input(known + b"\xa2\x06\x03new", records_max=1).bodies == [b"x"]
 
 
 @given(u64)

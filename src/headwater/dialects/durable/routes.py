@@ -416,10 +416,8 @@ def flat(answer: Any) -> Answer:
     def settled(outcome: Answer | Exception) -> None:
         if isinstance(outcome, Pending):
             wait_for(outcome)
-        elif isinstance(outcome, Exception):
-            flat.fail(outcome)
         else:
-            flat.resolve(outcome)
+            flat.complete(outcome)
 
     wait_for(answer)
     return flat

@@ -14,15 +14,13 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 
 from headwater.core import subscription_config as config
-from headwater.core.access import Grant, Operation
+from headwater.core.access import Operation
 from headwater.core.errors import PermissionDenied
-from headwater.core.globs import Glob
 from headwater.core.pending import Pending
 from headwater.core.subscription_config import Code, SubscriptionError, refuse
 from headwater.core.types import TimestampMs
-from headwater.dialects.access import Need, require
+from headwater.dialects.access import Need, may_know, may_read_all, require
 from headwater.dialects.common import CHALLENGE, ERROR_HEADERS, SECURITY_HEADERS, error_response
-from headwater.engine.subscription_entry import Entry
 from headwater.engine.subscriptions import Acked, Claimed, Subscriptions, View
 from headwater.wire.headers import render_rfc3339
 from headwater.wire.http import Request, Response
@@ -146,36 +144,15 @@ def _parse_token(request: Request) -> str:
 
 def _check_known(call: Call) -> None:
     """To those who may not read its streams, a subscription is not there."""
-    grant = call.request.grant
     entry = call.subscriptions.registry.find(call.bucket, call.id)
-    if grant is not None and entry is not None and not _may_know(grant, entry):
+    if entry is not None and not may_know(call.request.grant, entry):
         raise SubscriptionError(Code.SUBSCRIPTION_NOT_FOUND, f"no such subscription. id={call.id}")
-
-
-def _may_know(grant: Grant, entry: Entry) -> bool:
-    bucket, names = entry.subscription.bucket, entry.links.explicit_names()
-    return _may_read(grant, bucket, entry.subscription.pattern, names)
-
-
-def _may_read(grant: Grant, bucket: str, pattern: str | None, names: Iterable[str]) -> bool:
-    """Every stream of these names, and every one that the pattern could ever match."""
-    if not all(grant.allows(Operation.READ, basin=bucket, stream=name) for name in names):
-        return False
-    if pattern is None:
-        return True
-    glob = Glob(pattern)
-    return all(
-        grant.allows_all(Operation.READ, basin=bucket, prefix=prefix)
-        if is_prefix
-        else grant.allows(Operation.READ, basin=bucket, stream=prefix)
-        for prefix, is_prefix in glob.reach()
-    )
 
 
 def _require_streams(call: Call, names: Iterable[str], pattern: str | None = None) -> None:
     """Raises PermissionDenied, which tells nothing of the streams."""
     grant = call.request.grant
-    if grant is not None and not _may_read(grant, call.bucket, pattern, names):
+    if grant is not None and not may_read_all(grant, call.bucket, pattern, names):
         raise PermissionDenied("this token does not permit to read all these streams")
 
 
@@ -211,7 +188,7 @@ def _list(call: Call) -> Answer:
         call.bucket,
         after=query.get("after", ""),
         count_max=count + 1,
-        shows=lambda entry: grant is None or _may_know(grant, entry),
+        shows=lambda entry: may_know(grant, entry),
     )
     return answer.then(lambda views: _render_page(views, count, call.root_url))
 

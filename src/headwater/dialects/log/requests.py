@@ -10,6 +10,7 @@ from headwater.core.globs import Glob
 from headwater.core.jsonmode import media_type
 from headwater.core.names import NameRules, check_bucket, check_stream
 from headwater.core.types import SeqNum, TimestampMs
+from headwater.dialects.access import narrow
 from headwater.dialects.names import NAMES_CACHED_MAX, unescape
 from headwater.engine.listing import Selection
 from headwater.engine.records import Range
@@ -96,14 +97,14 @@ def parse_selection(request: Request) -> Selection:
     limit = STREAMS_LIMIT
     if "limit" in query:
         limit = _number(query, "limit", low=1, high=STREAMS_LIMIT_MAX)
-    return Selection(
+    selection = Selection(
         bucket=None if bucket is None else check_bucket(bucket),
         prefix=query.get("prefix", ""),
         glob=None if pattern is None else Glob(pattern),
         after=None if after is None else _parse_after(after),
         limit=limit,
-        sees=None if request.grant is None else request.grant.sees,
     )
+    return narrow(selection, request.grant)
 
 
 def _parse_after(text: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from headwater.core.access import Grant
 from headwater.core.append import Appended
 from headwater.core.stream import StreamState
 from headwater.core.types import Position, SeqNum, StreamId, TimestampMs
+from headwater.dialects.access import may_know
 from headwater.dialects.common import JSON_TYPE, NO_STORE, SECURITY_HEADERS
 from headwater.dialects.log.errors import VERSION, first_seq, tail_seq
 from headwater.dialects.log.requests import ARROW_TYPE, NDJSON_TYPE
@@ -256,8 +257,8 @@ def _place(position: Position) -> Place:
     return Place(position.seq, position.byte, offsets.render(position).decode())
 
 
-def summarize(engine: Engine, stream: Stream) -> StreamSummary:
-    """What is durable about a stream."""
+def summarize(engine: Engine, stream: Stream, grant: Grant | None) -> StreamSummary:
+    """What is durable about a stream, as far as a client with this grant may know."""
     state, tail = stream.state, stream.tail
     return StreamSummary(
         id=show_id(state.id),
@@ -274,7 +275,7 @@ def summarize(engine: Engine, stream: Stream) -> StreamSummary:
         last_record_at_ms=facts.last_time_ms(engine.shard, stream),
         lifetime=_lifetime(state, engine.deadline_of(stream)),
         retention=_retention(state),
-        source=_source(state),
+        source=_source(state, grant),
         cipher=state.cipher,
     )
 
@@ -293,9 +294,9 @@ def _retention(state: StreamState) -> Retention | None:
     return None if kept is None else Retention(kept.age_s, kept.bytes, kept.records)
 
 
-def _source(state: StreamState) -> Source | None:
+def _source(state: StreamState, grant: Grant | None) -> Source | None:
     origin = state.origin
-    if origin is None:
+    if origin is None or (grant is not None and not grant.sees(origin.bucket, origin.name)):
         return None
     return Source(
         show_id(origin.source), origin.bucket, origin.name, _place(origin.at), origin.sub_offset
@@ -305,12 +306,13 @@ def _source(state: StreamState) -> Source | None:
 class SummaryList:
     """A list of streams on its way to text: each is rendered when it is seen."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, grant: Grant | None) -> None:
         self._engine = engine
+        self._grant = grant
         self._parts: list[Buffer] = []
 
     def show(self, stream: Stream) -> None:
-        self._parts.append(_encode(summarize(self._engine, stream)))
+        self._parts.append(_encode(summarize(self._engine, stream, self._grant)))
 
     def render(self, next_after: str | None) -> Response:
         streams = b",".join(self._parts)
@@ -322,11 +324,14 @@ class SummaryList:
 
 
 def describe(
-    engine: Engine, stream: Stream, subscriptions: Iterable[SubscriptionEntry]
+    engine: Engine,
+    stream: Stream,
+    subscriptions: Iterable[SubscriptionEntry],
+    grant: Grant | None,
 ) -> StreamInfo:
     """Everything about a stream but its forks, at a moment when it is all durable."""
     state = stream.state
-    summary = summarize(engine, stream)
+    summary = summarize(engine, stream, grant)
     return StreamInfo(
         **{field: getattr(summary, field) for field in summary.__struct_fields__},
         first_record_at_ms=facts.first_time_ms(engine.shard, stream),
@@ -352,7 +357,9 @@ def describe(
                 link.pending,
             )
             for entry in subscriptions
-            if (link := entry.links.get(state.name)) is not None and link.stream_id == state.id
+            if (link := entry.links.get(state.name)) is not None
+            and link.stream_id == state.id
+            and may_know(grant, entry)
         ],
         snapshot=_snapshot(stream),
         followers=len(stream.followers or ()),

@@ -140,7 +140,7 @@ class LogDialect:
         """GET streams."""
         selection = requests.parse_selection(request)
         self.engine.tally.operation(Operation.LIST_STREAMS, selection.bucket)
-        found = responses.SummaryList(self.engine)
+        found = responses.SummaryList(self.engine, request.grant)
 
         def render(last: tuple[str, str] | None) -> Response:
             return found.render(None if last is None else requests.render_after(*last))
@@ -157,7 +157,8 @@ class LogDialect:
         def look() -> tuple[StreamInfo, Generator[None, None, Forks]]:
             stream = engine.open(*address)
             state = stream.state
-            info = responses.describe(engine, stream, self._subscriptions_of(state.bucket))
+            subscriptions = self._subscriptions_of(state.bucket)
+            info = responses.describe(engine, stream, subscriptions, request.grant)
             checkpoints = lineage.checkpoints_after(engine.store, state.id)
             return info, lineage.find_forks(checkpoints, state.id, state.references)
 

@@ -7,8 +7,6 @@ of every name it sends and gets: names are completed here, and shortened by `sho
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headwater.core.access import TRAITS, About, Operation
 from headwater.core.errors import InvalidRequest, PermissionDenied
 from headwater.core.names import check_stream
@@ -99,11 +97,6 @@ def shown(request: Request, name: str) -> str:
     return name.removeprefix(stream_prefix(request))
 
 
-def sees(request: Request) -> Callable[[str, str], bool] | None:
-    """Which streams, by basin and name, lists show to this client; None is all."""
-    return None if request.grant is None else request.grant.sees
-
-
 def sees_basin(request: Request, basin: str) -> bool:
     return request.grant is None or request.grant.allows(Operation.LIST_BASINS, basin=basin)
 
@@ -114,8 +107,9 @@ def _whole(request: Request, name: str, code: str) -> str:
         return name
     try:
         return check_stream(prefix + name)
-    except InvalidRequest as error:
-        raise Refused(code, str(error)) from None
+    except InvalidRequest:
+        # What rule it breaks would tell about the prefix.
+        raise Refused(code, "with the prefix of its token, this is no stream name") from None
 
 
 def _denied(operation: Operation) -> PermissionDenied:

@@ -5,7 +5,8 @@ to the series before is there. So many batches share a commit, order is kept, an
 refused batch takes effect, since a series ends with its first refusal and no other is in flight.
 
 A client that sends more than is taken is not read from: flow control is the back-pressure. What
-all sessions together have in memory is bounded too.
+all sessions together have in memory is bounded too. Frames are unpacked only as there is room for
+what is in them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from collections import deque
 from headwater.core.append import SeriesAppended
 from headwater.core.buckets import BucketConfig
 from headwater.core.commands import AppendRecords, AppendSeries
-from headwater.core.errors import PermissionDenied, StreamNotFound
+from headwater.core.errors import PermissionDenied, StreamNotFound, Unauthenticated
 from headwater.core.limits import MIB
 from headwater.core.pending import Pending
 from headwater.core.stream_config import StreamConfig
 from headwater.core.types import StreamId
+from headwater.dialects.access import require_live
 from headwater.dialects.s2.appends import make_ack, make_command, permit, tail_now
 from headwater.dialects.s2.errors import Refused, explain
 from headwater.dialects.s2.forms import encode_failure
@@ -44,9 +46,12 @@ log = logging.getLogger("headwater.s2")
 SERIES_BYTES_MAX = 4 * MIB
 """Of one series: about what a commit takes."""
 WAITING_BYTES_MAX = 4 * MIB
+WAITING_BATCHES_MAX = 10_000
 """Decoded and not submitted, per session. Beyond it the client is not read from."""
 SESSIONS_BYTES_MAX = 128 * MIB
 """Submitted and not acknowledged, of all sessions: well within the engine's queue."""
+SESSIONS_WAITING_BYTES_MAX = 128 * MIB
+"""Decoded and not submitted, of all sessions. Beyond it each may have one batch."""
 
 
 class AppendSessions:
@@ -57,8 +62,10 @@ class AppendSessions:
         self.engine = engine
         self.series_bytes_max = series_bytes_max
         self.submitted_bytes = 0
+        self.waiting_bytes = 0
         self._waiting: deque[AppendSession] = deque()
         """Those that have something to submit, and no room to."""
+        self._releasing = False
 
     def open(self, request: Request, target: Target, config: StreamConfig | None) -> Answer:
         """Answer a request with a session. Raises what an append would be refused with."""
@@ -90,8 +97,14 @@ class AppendSessions:
 
     def release(self, size: int) -> None:
         self.submitted_bytes -= size
-        while self._waiting and self.has_room():
-            self._waiting.popleft().room()
+        if self._releasing:  # by a session that was refused as soon as it had room
+            return
+        self._releasing = True
+        try:
+            while self._waiting and self.has_room():
+                self._waiting.popleft().room()
+        finally:
+            self._releasing = False
 
 
 class AppendSession(Session):
@@ -159,29 +172,57 @@ class AppendSession(Session):
     # -- what arrives
 
     def _receive(self, data: bytes) -> None:
-        if self._failure is not None:
-            return
-        try:
-            for body in self._frames.feed(data):
-                self._take(body)
-        except WireError as error:
-            self._failure = Refused("bad_frame", str(error))
-        except (Refused, PermissionDenied) as error:
-            self._failure = error
-        self._go_on()
-
-    def _take(self, body: bytes) -> None:
-        sent = decode_input(body, "bad_frame")
-        permit(self._request, self._target, sent)
-        now_ms = self._engine.clock.now_ms()
-        self._waiting.append((make_command(self._target, sent.batch, now_ms), sent.size))
-        self._waiting_bytes += sent.size
+        if self._failure is None:
+            self._frames.feed(data)
+            self._go_on()
 
     def _end(self) -> None:
         self._ended = True
-        if not self._frames.is_empty and self._failure is None:
-            self._failure = Refused("bad_frame", "the session ends inside a frame")
         self._go_on()
+
+    def _unpack(self) -> None:
+        """Take the batches that are there, as many as may wait."""
+        try:
+            while self._failure is None and not self._is_full:
+                body = self._frames.next_body()
+                if body is not None:
+                    self._take(body)
+                    continue
+                if self._ended and not self._frames.is_empty:
+                    self._failure = Refused("bad_frame", "the session ends inside a frame")
+                return
+        except WireError as error:
+            self._failure = Refused("bad_frame", str(error))
+        except (Refused, PermissionDenied, Unauthenticated) as error:
+            self._failure = error
+
+    def _take(self, body: bytes) -> None:
+        sent = decode_input(body, "bad_frame")
+        now_ms = self._engine.clock.now_ms()
+        require_live(self._request, now_ms)
+        permit(self._request, self._target, sent)
+        self._waiting.append((make_command(self._target, sent.batch, now_ms), sent.size))
+        self._count_waiting(sent.size)
+
+    @property
+    def _is_full(self) -> bool:
+        """Does as much wait as may?"""
+        if not self._waiting:
+            return False
+        return (
+            self._waiting_bytes >= WAITING_BYTES_MAX
+            or len(self._waiting) >= WAITING_BATCHES_MAX
+            or self._sessions.waiting_bytes >= SESSIONS_WAITING_BYTES_MAX
+        )
+
+    def _count_waiting(self, size: int) -> None:
+        self._waiting_bytes += size
+        self._sessions.waiting_bytes += size
+
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        self._count_waiting(-self._waiting_bytes)
+        self._frames = FrameReader()
 
     # -- submitting
 
@@ -192,17 +233,18 @@ class AppendSession(Session):
 
     def _go_on(self) -> None:
         """Submit what waits, or end; and read on, or not."""
+        self._unpack()
         if self._flying_bytes is None:
-            if self._waiting and not self._is_held:
+            if self._waiting and not self._is_held():
                 self._submit()
+                self._unpack()
             elif not self._waiting and (self._ended or self._failure is not None):
                 self._finish()
                 return
         self._steer()
 
-    @property
     def _is_held(self) -> bool:
-        """Is there something in the way of submitting?"""
+        """Is there something in the way of submitting? Where that is room, it will be told."""
         if self._slow or self._queued:
             return True
         if not self._sessions.has_room():
@@ -236,7 +278,7 @@ class AppendSession(Session):
             command, command_size = self._waiting.popleft()
             parts.append(command)
             size += command_size
-        self._waiting_bytes -= size
+        self._count_waiting(-size)
         return parts, size
 
     def _settled(self, outcome: SeriesAppended | Exception) -> None:
@@ -265,8 +307,7 @@ class AppendSession(Session):
     def _refuse(self, error: Exception) -> None:
         """Nothing behind it may take effect, and it came before any failure of ours."""
         self._failure = error
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        self._drop_waiting()
 
     # -- flow
 
@@ -274,10 +315,10 @@ class AppendSession(Session):
         reader = self._reader
         if reader is None or self._ended:
             return
-        full = self._waiting_bytes >= WAITING_BYTES_MAX
-        if full and not self._paused:
-            self._paused = True
-            reader.pause()
+        if self._is_full:
+            if not self._paused:
+                self._paused = True
+                reader.pause()
         elif self._paused and self._waiting_bytes <= WAITING_BYTES_MAX // 2:
             self._paused = False
             reader.resume()  # last: it may bring the next batch at once
@@ -304,8 +345,7 @@ class AppendSession(Session):
 
     def _release(self) -> None:
         """What was submitted stays; what only waits is dropped."""
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        self._drop_waiting()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.on_data = reader.on_end = reader.on_abort = None

@@ -19,12 +19,12 @@ from headwater.core.names import DURABLE_STREAMS_BUCKET, check_stream
 from headwater.core.provisioning import BucketProvisioned, Provisioned, Result, config_of
 from headwater.core.stream_config import StreamConfig, resolve
 from headwater.core.types import TimestampMs
+from headwater.dialects.access import narrow
 from headwater.dialects.compression import Compressor
 from headwater.dialects.s2 import configs
 from headwater.dialects.s2.access import (
     own_stream,
     require,
-    sees,
     sees_basin,
     shown,
     stream_prefix,
@@ -179,9 +179,9 @@ class ControlPlane:
             prefix=hidden + page.prefix,
             after=after,
             limit=page.limit,
-            sees=sees(request),
         )
-        found = follow(list_streams(self.engine, selection, show), render)
+        listed = list_streams(self.engine, narrow(selection, request.grant), show)
+        found = follow(listed, render)
         return self._compressor.apply(request, found)
 
     def create_stream(self, request: Request, target: Target) -> Answer:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headwater.core.errors import TooManyRequests
 from headwater.core.pending import Pending
+from headwater.dialects.access import require_live
 from headwater.dialects.compression import Compressor
 from headwater.dialects.s2 import requests, responses
 from headwater.dialects.s2.append_session import SERIES_BYTES_MAX, AppendSessions
 from headwater.dialects.s2.appends import make_ack, make_command, permit, tail_now
 from headwater.dialects.s2.bounds import Bounds
 from headwater.dialects.s2.forms import EventForm, Form, FrameForm
-from headwater.dialects.s2.read import LongPoll, find_first, read_batch
+from headwater.dialects.s2.read import LongPoll, Reading, find_first, read_batch
 from headwater.dialects.s2.read_session import ReadSession
 from headwater.dialects.s2.requests import Read, parse_config_header
 from headwater.dialects.s2.routes import Handler, S2Options
@@ -23,6 +24,7 @@ from headwater.engine.streams import Stream
 from headwater.wire.headers import ENCRYPTION_KEY
 from headwater.wire.http import Answer, Request, Response
 from headwater.wire.s2 import frames
+from headwater.wire.s2.records import Place, Records
 
 
 class DataPlane:
@@ -56,7 +58,7 @@ class DataPlane:
         """POST records. S2 API: append."""
         engine = self.engine
         config = parse_config_header(request)
-        sent = requests.parse_append(request, body_bytes_max=self.options.body_bytes_max)
+        sent = requests.parse_append(request, body_bytes_max=self.options.request_bytes_max)
         basin = find_basin(engine, target.basin)
         permit(request, target, sent)
         command = make_command(target, sent.batch, engine.clock.now_ms())
@@ -105,13 +107,18 @@ class DataPlane:
     def _read_batch(self, request: Request, target: Target, read: Read) -> Answer:
         requests.check_read(read)
         format_ = None if requests.wants_protobuf(request) else requests.parse_format(request)
-        render = responses.choose_batch(format_)
+        chosen = responses.choose_batch(format_)
+
+        def render(parts: Sequence[Records], tail: Place | None) -> Response:
+            require_live(request, self.engine.clock.now_ms())  # it may have waited
+            return chosen(parts, tail)
 
         def use(stream: Stream) -> Answer:
             opener = self.engine.opener(stream, request.headers.get(ENCRYPTION_KEY))
             if read.wait_s:
                 self._check_followers()
-            return read_batch(self.engine, stream, read, render, self._waiting, opener)
+            reading = Reading(self.engine, stream, Bounds(read), render, opener)
+            return read_batch(reading, read, self._waiting)
 
         return self._compressor.apply(request, self._use(request, target, use))
 

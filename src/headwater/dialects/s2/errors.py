@@ -121,6 +121,11 @@ def _plain(code: str, *headers: Header) -> Renderer:
     return lambda error: error_response(code, str(error), *headers)
 
 
+def _unnamed(code: str, message: str) -> Renderer:
+    """For what would name a stream: its client asked for it by a name that may be shorter."""
+    return lambda error: error_response(code, message)
+
+
 def _refused(error: Refused) -> Response:
     return error_response(error.code, str(error), *error.headers)
 
@@ -183,14 +188,16 @@ RENDERERS: dict[type[Exception], Renderer] = {
     InvalidRequest: _plain("invalid"),
     InvalidOffset: _plain("invalid"),
     OffsetTrimmed: _plain("unavailable"),
-    StreamNotFound: _plain("stream_not_found"),
+    StreamNotFound: _unnamed("stream_not_found", "no such stream; create it first"),
     NotFound: _plain("basin_not_found"),
     Conflict: _plain("transaction_conflict"),
     BucketNotFound: _plain("basin_not_found"),
     BucketExists: _plain("resource_already_exists"),
     BucketDeleting: _plain("basin_deletion_pending"),
-    StreamGone: _plain("stream_deletion_pending"),
-    StreamExists: _plain("resource_already_exists"),
+    StreamGone: _unnamed(
+        "stream_deletion_pending", "this stream was deleted and is kept only for its forks"
+    ),
+    StreamExists: _unnamed("resource_already_exists", "the stream exists"),
     ForkRefused: _plain("invalid"),
     Unauthenticated: _plain("authn", CHALLENGE),
     PermissionDenied: _plain("permission_denied"),

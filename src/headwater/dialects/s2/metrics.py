@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from headwater.core.access import Grant
 from headwater.core.errors import BucketNotFound, InvalidRequest
 from headwater.dialects.common import ERROR_HEADERS
 from headwater.dialects.s2.bodies import parse_query
@@ -97,7 +98,7 @@ class MetricsEndpoints:
         query = self._parse(request, ACCOUNT_SETS, Interval.HOUR)
         if query.set == "active-basins":
             names = self._stored.active(start_s=query.start_s, end_s=query.end_s)
-            return _render([{"label": {"name": query.set, "values": names}}])
+            return names.then(lambda found: _render_active(found, request.grant))
         if query.set == "estimated-billable-usage":
             # A server of one's own sends no bills.
             return _render([{"scalar": {"name": "total", "unit": "usd", "value": 0}}])
@@ -203,6 +204,12 @@ def _time(query: dict[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= TIME_MAX):
         raise Refused("bad_query", f"{name} is in seconds since 1970. received={text!r}")
     return int(text)
+
+
+def _render_active(basins: list[str], grant: Grant | None) -> Response:
+    """Those that the client may know of."""
+    seen = [name for name in basins if grant is None or grant.sees_basin(name)]
+    return _render([{"label": {"name": "active-basins", "values": seen}}])
 
 
 def _render_gauge(points: list[Point]) -> Response:

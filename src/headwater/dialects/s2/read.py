@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.core.errors import HeadwaterError, OffsetTrimmed, StreamGone, StreamNotFound
 from headwater.core.pending import Pending
@@ -21,6 +21,16 @@ from headwater.engine.records import RecordCursor
 from headwater.engine.steps import run
 from headwater.engine.streams import Stream
 from headwater.wire.http import Answer, Response
+
+
+class Reading(NamedTuple):
+    """What is read, how far, and what becomes of it."""
+
+    engine: Engine
+    stream: Stream
+    bounds: Bounds
+    render: RenderBatch
+    opener: Opener | None
 
 
 def find_first(engine: Engine, stream: Stream, read: Read, *, waits: bool) -> SeqNum:
@@ -61,66 +71,45 @@ def end_of(stream: Stream) -> HeadwaterError | None:
     return StreamGone(name) if stream.deleted else None
 
 
-def read_batch(
-    engine: Engine,
-    stream: Stream,
-    read: Read,
-    render: RenderBatch,
-    waiting: set[LongPoll],
-    opener: Opener | None,
-) -> Answer:
+def read_batch(reading: Reading, read: Read, waiting: set[LongPoll]) -> Answer:
     """One batch: what is there, or what comes within the time that the reader waits."""
+    engine, stream = reading.engine, reading.stream
     wait_s = min(read.wait_s or 0, WAIT_S_MAX)
     first = find_first(engine, stream, read, waits=wait_s > 0)
     engine.touch(stream)
-    bounds = Bounds(read)
-    if first == stream.tail.seq and may_come(stream, bounds):
-        return LongPoll(engine, stream, first, bounds, wait_s, render, waiting, opener).answer
-    return gather(engine, stream, first, bounds, render, opener)
+    if first == stream.tail.seq and may_come(stream, reading.bounds):
+        return LongPoll(reading, first, wait_s, waiting).answer
+    return gather(reading, first)
 
 
-def gather(
-    engine: Engine,
-    stream: Stream,
-    first: SeqNum,
-    bounds: Bounds,
-    render: RenderBatch,
-    opener: Opener | None,
-) -> Answer:
+def gather(reading: Reading, first: SeqNum) -> Answer:
     """The batch that begins at `first`, as far as there are records."""
-    return run(engine.loop, _steps(engine, stream, first, bounds, render, opener))
+    return run(reading.engine.loop, _steps(reading, first))
 
 
-def _steps(
-    engine: Engine,
-    stream: Stream,
-    first: SeqNum,
-    bounds: Bounds,
-    render: RenderBatch,
-    opener: Opener | None,
-) -> Generator[None, None, Response]:
-    batch = yield from _collect(engine, stream, first, bounds, opener)
+def _steps(reading: Reading, first: SeqNum) -> Generator[None, None, Response]:
+    engine, stream = reading.engine, reading.stream
+    batch = yield from _collect(reading, first)
     engine.tally.read(stream.state.bucket, 0 if batch is None else batch.size)
     tail = tail_of(engine.shard, stream)
     if batch is None:
-        return render((), tail if first >= tail.seq else None)
-    return render(batch.parts, tail if batch.end >= tail.seq else None)
+        return reading.render((), tail if first >= tail.seq else None)
+    return reading.render(batch.parts, tail if batch.end >= tail.seq else None)
 
 
-def _collect(
-    engine: Engine, stream: Stream, first: SeqNum, bounds: Bounds, opener: Opener | None
-) -> Generator[None, None, Batch | None]:
+def _collect(reading: Reading, first: SeqNum) -> Generator[None, None, Batch | None]:
     """Records up to the size of one batch, giving way to others between steps."""
+    engine, stream, bounds = reading.engine, reading.stream, reading.bounds
     batcher = Batcher(bounds)
     end = bounds.end_by_count(first, stream.tail.seq)
-    cursor = RecordCursor(engine.shard, stream, first, end, opener)
+    cursor = RecordCursor(engine.shard, stream, first, end, reading.opener)
     while not cursor.done and not bounds.reached:
         try:
             spans = cursor.step()
         except OffsetTrimmed as error:
             # Records went away meanwhile: what was read is a batch, else what is still there.
             if batcher.is_empty:
-                batch = yield from _collect(engine, stream, error.first.seq, bounds, opener)
+                batch = yield from _collect(reading, error.first.seq)
                 return batch
             break
         for span in spans:
@@ -135,79 +124,44 @@ class LongPoll:
     """One reader that waits for a batch. Completes `answer` with records, with none when the
     time is up, or with an error."""
 
-    __slots__ = (
-        "_bounds",
-        "_engine",
-        "_first",
-        "_opener",
-        "_render",
-        "_stream",
-        "_timer",
-        "_waiting",
-        "answer",
-    )
+    __slots__ = ("_first", "_reading", "_timer", "_waiting", "answer")
 
     def __init__(
-        self,
-        engine: Engine,
-        stream: Stream,
-        first: SeqNum,
-        bounds: Bounds,
-        wait_s: float,
-        render: RenderBatch,
-        waiting: set[LongPoll],
-        opener: Opener | None,
+        self, reading: Reading, first: SeqNum, wait_s: float, waiting: set[LongPoll]
     ) -> None:
         """It is in `waiting` for as long as it waits."""
         self.answer: Pending[Response] = Pending()
         self.answer.on_cancel(self._stop)
         self.answer.on_hurry(self.end)
-        self._engine = engine
-        self._stream = stream
+        self._reading = reading
         self._first = first
-        self._bounds = bounds
-        self._render = render
-        self._opener = opener
         self._waiting = waiting
-        self._timer: Timer = engine.clock.call_later(wait_s, self.end)
+        self._timer: Timer = reading.engine.clock.call_later(wait_s, self.end)
         waiting.add(self)
-        engine.follow(stream, self._woken)
+        reading.engine.follow(reading.stream, self._woken)
 
     def _stop(self) -> None:
         self._waiting.discard(self)
         self._timer.cancel()
-        self._engine.unfollow(self._stream, self._woken)
+        self._reading.engine.unfollow(self._reading.stream, self._woken)
 
     def _woken(self, stream: Stream, _: dict[Any, Any]) -> None:
         error = end_of(stream)
         if error is not None:
             self._stop()
             self.answer.fail(error)
-        elif stream.tail.seq > self._first or not may_come(stream, self._bounds):
+        elif stream.tail.seq > self._first or not may_come(stream, self._reading.bounds):
             self.end()
 
     def end(self) -> None:
         """Answer with what there is: something came, the time is up, or the server stops."""
         self._stop()
         try:
-            found = gather(
-                self._engine,
-                self._stream,
-                self._first,
-                self._bounds,
-                self._render,
-                self._opener,
-            )
+            found = gather(self._reading, self._first)
         except Exception as error:
             self.answer.fail(error)
             return
         if isinstance(found, Pending):
-            found.deliver(self._settle)
+            found.deliver(self.answer.complete)
         else:
             self.answer.resolve(found)
-
-    def _settle(self, outcome: Response | Exception) -> None:
-        if isinstance(outcome, Exception):
-            self.answer.fail(outcome)
-        else:
-            self.answer.resolve(outcome)

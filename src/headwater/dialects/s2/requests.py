@@ -21,7 +21,7 @@ from headwater.wire.http import Request
 from headwater.wire.s2 import bodies, events, frames, protobuf
 from headwater.wire.s2.bodies import FORMATS, Format, InvalidBase64
 from headwater.wire.s2.events import EventId
-from headwater.wire.s2.records import U64_MAX, Input, WireError
+from headwater.wire.s2.records import U64_MAX, Input, TooManyRecords, WireError
 
 SESSION_TYPE = "s2s/proto"
 EVENTS_TYPE = "text/event-stream"
@@ -230,9 +230,12 @@ def parse_append(request: Request, *, body_bytes_max: int) -> Sent:
         raise Refused("bad_json", "Content-Type is application/json or application/protobuf")
     form = parse_format(request)
     try:
-        sent = bodies.decode_input(unpack(request, "bad_json", body_bytes_max), form)
+        body = unpack(request, "bad_json", body_bytes_max)
+        sent = bodies.decode_input(body, form, records_max=BATCH_RECORDS_MAX)
     except WireError as error:
         raise Refused("bad_json", str(error)) from None
+    except TooManyRecords as error:
+        raise _miscounted(error.records) from None
     except InvalidBase64 as error:
         raise Refused("invalid", str(error)) from None
     if _is_long(sent.fencing_token):
@@ -243,9 +246,11 @@ def parse_append(request: Request, *, body_bytes_max: int) -> Sent:
 def decode_input(data: bytes, code: str) -> Sent:
     """A protobuf message, or one of a session; `code` is for what is not one."""
     try:
-        sent = protobuf.decode_input(data)
+        sent = protobuf.decode_input(data, records_max=BATCH_RECORDS_MAX)
     except WireError as error:
         raise Refused(code, str(error)) from None
+    except TooManyRecords as error:
+        raise _miscounted(error.records) from None
     if _is_long(sent.fencing_token):
         raise Refused("invalid", _TOKEN_RULE)
     return _check_input(sent)
@@ -260,9 +265,8 @@ def _is_long(token: str | None) -> bool:
 
 def _check_input(sent: Input) -> Sent:
     """The rules of one batch. Those of its stream come later, with the commit."""
-    count = len(sent.bodies)
-    if not 1 <= count <= BATCH_RECORDS_MAX:
-        raise Refused("invalid", f"a batch has 1 to {BATCH_RECORDS_MAX} records. records={count}")
+    if not sent.bodies:
+        raise _miscounted(0)
     size = sent.metered
     if size > BATCH_BYTES_MAX:
         raise Refused(
@@ -274,6 +278,10 @@ def _check_input(sent: Input) -> Sent:
         return Sent(sent, size, find_commands(sent.bodies, sent.headers))
     except InvalidRecord as error:
         raise Refused("invalid", str(error)) from None
+
+
+def _miscounted(records: int) -> Refused:
+    return Refused("invalid", f"a batch has 1 to {BATCH_RECORDS_MAX} records. records={records}")
 
 
 _NO_COMMANDS: dict[int, CommandRecord] = {}

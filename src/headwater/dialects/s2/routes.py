@@ -28,6 +28,8 @@ from headwater.wire.http import Answer, Request, Response, Route
 log = logging.getLogger("headwater.s2")
 
 ROOT = "/v1"
+BODY_BYTES_MAX = 8 * MIB
+"""The largest batch fits even as JSON with every byte escaped; a larger body only takes time."""
 ENDLESS_BYTES = 2**62
 """A session has no length."""
 PREFIXES = tuple(
@@ -98,6 +100,11 @@ class S2Options:
     """Hosts `{basin}.{domain}` name a basin."""
     followers_max: int = 10_000
 
+    @property
+    def request_bytes_max(self) -> int:
+        """Of a body that comes whole, packed and unpacked."""
+        return min(self.body_bytes_max, BODY_BYTES_MAX)
+
 
 class S2Dialect:
     """The S2 API over one engine."""
@@ -136,7 +143,7 @@ class S2Dialect:
     def _add(self, operation: Operation, handler: Handler) -> None:
         routes = self._routes.setdefault(_shape(operation.path), {})
         handle = self._guarded(operation, handler)
-        routes[operation.method] = Route(handle, body_bytes_max=self.options.body_bytes_max)
+        routes[operation.method] = Route(handle, body_bytes_max=self.options.request_bytes_max)
 
     def begin(self, request: Request) -> Route | Response:
         """Choose by path and method; the path is known to begin with one of PREFIXES."""
@@ -194,7 +201,7 @@ class S2Dialect:
         parse = self._known_names if len(path) <= CACHED_PATH_MAX else self._parse_names
         raw_basin, name = parse(named, path)
         if raw_basin is not None:
-            return Target(self.basins.of_path(raw_basin), name)
+            return Target(self.basins.of_path(request, raw_basin), name)
         if named[0] == _BASIN_HEADER_FIRST:
             return Target(self.basins.of_request(request), name)
         return Target("", name)

@@ -100,17 +100,11 @@ def or_make(
     """What `first` comes to; where that is "no such stream", what `again` does after `make`."""
     answer: Pending[T] = Pending()
 
-    def finish(outcome: T | Exception) -> None:
-        if isinstance(outcome, Exception):
-            answer.fail(outcome)
-        else:
-            answer.resolve(outcome)
-
     def settled(outcome: T | Exception) -> None:
-        if not isinstance(outcome, StreamNotFound):
-            finish(outcome)
-            return
-        after(make(), lambda _: again()).deliver(finish)
+        if isinstance(outcome, StreamNotFound):
+            after(make(), lambda _: again()).deliver(answer.complete)
+        else:
+            answer.complete(outcome)
 
     first.deliver(settled)
     return answer

@@ -55,11 +55,11 @@ class Basins:
         given = request.headers.get(b"s2-basin")
         if given is not None:
             known = _legal(given) if len(given) <= BASIN_CHARS_MAX else None
-            return known or self.check(given.decode("latin-1").strip(), "bad_header")
+            return known or self._check(request, given.decode("latin-1").strip(), "bad_header")
         label = self._host_label(request)
         if label is None:
             raise Refused("bad_header", "name the basin in the header s2-basin")
-        return self.check(label, "bad_header")
+        return self._check(request, label, "bad_header")
 
     def _host_label(self, request: Request) -> str | None:
         if not self._suffix:
@@ -69,22 +69,24 @@ class Basins:
         label = host.removesuffix(self._suffix)
         return label if label != host and label else None
 
-    def of_path(self, raw: str) -> str:
+    def of_path(self, request: Request, raw: str) -> str:
         """A segment of the raw path."""
         try:
-            return self.check(unescape(raw, "the basin name"), "bad_path")
+            return self._check(request, unescape(raw, "the basin name"), "bad_path")
         except InvalidRequest as error:
             raise Refused("bad_path", str(error)) from None
 
-    def check(self, name: str, code: str) -> str:
-        """A legal basin name, or the name of a bucket that is there. Raises Refused."""
+    def _check(self, request: Request, name: str, code: str) -> str:
+        """A legal basin name, or the name of a bucket that is there. Raises Refused, also for one
+        that the client's token has nothing to do with: nobody can tell whether it is there."""
         if is_basin(name):
             return name
         try:
             check_bucket(name)
         except InvalidRequest:
             raise Refused(code, BASIN_RULE) from None
-        if not self._exists(name):
+        hidden = request.grant is not None and not request.grant.sees_basin(name)
+        if hidden or not self._exists(name):
             raise Refused(code, BASIN_RULE)
         return name
 

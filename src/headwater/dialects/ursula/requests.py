@@ -10,6 +10,7 @@ from headwater.core.commands import SetAttributes
 from headwater.core.errors import InvalidRequest
 from headwater.core.retention import parse_retention
 from headwater.core.types import TimestampMs
+from headwater.dialects.access import narrow
 from headwater.dialects.durable import requests as durable
 from headwater.dialects.durable.rules import Address, ReadQuery
 from headwater.engine.listing import Selection
@@ -57,16 +58,17 @@ def parse_selection(request: Request, bucket: str) -> Selection:
     """GET {bucket}/streams."""
     query = durable.parse_query(request.query)
     text = query.get("limit", str(LIST_LIMIT_MAX))
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LIST_LIMIT_MAX):
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    if not (is_number and 1 <= int(text) <= LIST_LIMIT_MAX):
         raise InvalidRequest(f"limit is a whole number from 1 to {LIST_LIMIT_MAX}")
     after = query.get("after")
-    return Selection(
+    selection = Selection(
         bucket=bucket,
         prefix=query.get("prefix", ""),
         after=None if after is None else (bucket, after),
         limit=int(text),
-        sees=None if request.grant is None else request.grant.sees,
     )
+    return narrow(selection, request.grant)
 
 
 def parse_extras(query: dict[str, str], found: ReadQuery) -> ReadQuery:

@@ -13,7 +13,15 @@ from typing import Annotated
 import msgspec
 
 from headwater.wire.http import Buffer
-from headwater.wire.s2.records import U64_MAX, Ack, Input, Place, Records, WireError
+from headwater.wire.s2.records import (
+    U64_MAX,
+    Ack,
+    Input,
+    Place,
+    Records,
+    TooManyRecords,
+    WireError,
+)
 
 _U64 = Annotated[int, msgspec.Meta(ge=0)]
 """Its upper bound is checked by hand: msgspec has none above 2^63."""
@@ -97,14 +105,16 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_SentInput).decode
 
 
-def decode_input(data: bytes, form: Format) -> Input:
-    """An append. Raises WireError, and InvalidBase64."""
+def decode_input(data: bytes, form: Format, *, records_max: int) -> Input:
+    """An append. Raises WireError, TooManyRecords and InvalidBase64."""
     try:
         sent = _decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise WireError(str(error)) from None
     except UnicodeDecodeError:
         raise WireError("the JSON is not UTF-8") from None
+    if len(sent.records) > records_max:
+        raise TooManyRecords(len(sent.records))
     times = [_u64(record.timestamp, "timestamp") for record in sent.records]
     headers = [
         [(form.decode(name), form.decode(value)) for name, value in record.headers]

@@ -53,44 +53,43 @@ def choose_compression(accept_encoding: bytes | None) -> Compression:
 
 
 class FrameReader:
-    """Cuts what arrives into the bodies of its frames."""
+    """Cuts what arrives into the bodies of its frames.
 
-    __slots__ = ("_kept", "_wanted")
+    Bodies are unpacked one by one, as they are asked for: a few bytes can unpack to megabytes.
+    """
+
+    __slots__ = ("_at", "_kept")
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        self._wanted = LENGTH_BYTES + 1
-        """How much must be there before there is a frame."""
+        self._at = 0
+        """Where the next frame begins."""
 
     @property
     def is_empty(self) -> bool:
         """Between two frames: the body may end here."""
-        return not self._kept
+        return self._at == len(self._kept)
 
-    def feed(self, data: Buffer) -> list[bytes]:
-        """The bodies that are complete now, decompressed. Raises WireError."""
-        kept = self._kept
-        kept += data
-        if len(kept) < self._wanted:
-            return []
-        found = []
-        at = 0
-        while True:
-            if len(kept) - at < LENGTH_BYTES + 1:
-                self._wanted = LENGTH_BYTES + 1
-                break
-            size = int.from_bytes(kept[at : at + LENGTH_BYTES], "big")
-            if not 1 <= size <= FRAME_BYTES_MAX:
-                raise WireError(f"a frame has 1 to {FRAME_BYTES_MAX} bytes. bytes={size}")
-            end = at + LENGTH_BYTES + size
-            if len(kept) < end:
-                self._wanted = end - at
-                break
-            body = bytes(memoryview(kept)[at + LENGTH_BYTES + 1 : end])
-            found.append(_open_body(kept[at + LENGTH_BYTES], body))
-            at = end
-        del kept[:at]
-        return found
+    def feed(self, data: Buffer) -> None:
+        """Keep what has arrived, for `next_body`."""
+        del self._kept[: self._at]
+        self._at = 0
+        self._kept += data
+
+    def next_body(self) -> bytes | None:
+        """The next body, decompressed, if it is there to its end. Raises WireError."""
+        kept, at = self._kept, self._at
+        if len(kept) - at < LENGTH_BYTES + 1:
+            return None
+        size = int.from_bytes(kept[at : at + LENGTH_BYTES], "big")
+        if not 1 <= size <= FRAME_BYTES_MAX:
+            raise WireError(f"a frame has 1 to {FRAME_BYTES_MAX} bytes. bytes={size}")
+        end = at + LENGTH_BYTES + size
+        if len(kept) < end:
+            return None
+        self._at = end
+        body = bytes(memoryview(kept)[at + LENGTH_BYTES + 1 : end])
+        return _open_body(kept[at + LENGTH_BYTES], body)
 
 
 def _open_body(flag: int, body: bytes) -> bytes:

@@ -22,20 +22,22 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from headwater.wire.http import Buffer
-from headwater.wire.s2.records import Ack, Headers, Input, Place, Records, WireError
+from headwater.wire.s2.records import Ack, Headers, Input, Place, Records, TooManyRecords, WireError
 
 TIMES_CACHED_MAX = 64
 
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
-def decode_input(data: bytes) -> Input:
-    """An AppendInput. Raises WireError."""
+def decode_input(data: bytes, *, records_max: int) -> Input:
+    """An AppendInput. Raises WireError, and TooManyRecords."""
     try:
         sent: Any = _AppendInput.FromString(data)
     except message.DecodeError as error:
         raise WireError(f"not an AppendInput: {error}") from None
     records = sent.records
+    if len(records) > records_max:
+        raise TooManyRecords(len(records))
     bodies, times, headers = [], [], []
     timed = headed = False
     for record in records:

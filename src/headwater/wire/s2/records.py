@@ -19,6 +19,14 @@ class WireError(Exception):
     """What was received is not what the encoding asks for."""
 
 
+class TooManyRecords(Exception):
+    """A message has more records than are taken. It was not looked at any further."""
+
+    def __init__(self, records: int) -> None:
+        super().__init__(f"too many records. records={records}")
+        self.records = records
+
+
 class Input(NamedTuple):
     """One append: columns of its records, and the conditions."""
 
