@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.pipeline import runner
+from headwater.pipeline import jobs, runner
 from headwater.pipeline.context import Context
 from headwater.pipeline.progress import Report
 from headwater.pipeline.runner import Runner
@@ -73,3 +73,18 @@ def test_a_pipeline_goes_on_until_it_is_stopped(desk: Desk) -> None:
     assert running.run()
     assert desk.values("copy") == [1, 2]
     assert [report.state for report in reports if report.batch is None] == ["running", "finished"]
+
+
+def test_queries_begin_one_after_another(desk: Desk) -> None:
+    desk.put("events", 1)
+    text = """
+        sources: {events: {streams: events, bucket: "{bucket}"}}
+        sinks:
+          one: {from: events, stream: one, bucket: "{bucket}"}
+          two: {from: events, stream: two, bucket: "{bucket}"}
+        """
+    queries = jobs.start(desk.spark, desk.load(text), desk.context)
+    told = [query.status["message"] for query in queries]
+    for query in queries:
+        query.stop()
+    assert len(told) == 2 and not any(message.startswith("Initializing") for message in told)

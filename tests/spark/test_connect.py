@@ -16,7 +16,7 @@ from tests.spark.driving import driving
 from tests.spark.processes import SPARK_HOME, Program, spark_environment
 from tests.spark.support import Streams, numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 SETTINGS = {
     "spark.driver.memory": "1g",
@@ -61,13 +61,12 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def test_a_query_moves_every_record_once(connect: Connect, streams: Streams) -> None:
-    streams.make("in/1", numbers(1000))
-    limit = {"maxOffsetsPerTrigger": "1500"}
-    for first in (1000, 2000):  # the second run goes on where the first has ended
-        streams.add("in/1", numbers(1000, first))
-        with driving(streams, master=connect.url, source=limit) as driver:
-            driver.finish(timeout_s=100)
-        assert Counter(streams.bodies("out")) == Counter(numbers(first + 1000))
+    for name in ("in/1", "in/2"):
+        streams.make(name, numbers(1000))
+    limit = {"maxOffsetsPerTrigger": "900"}
+    with driving(streams, master=connect.url, source=limit) as driver:
+        driver.finish(timeout_s=150)
+    assert Counter(streams.bodies("out")) == Counter(numbers(1000) * 2)
 
 
 def test_a_pipeline_file_runs_unchanged(connect: Connect, streams: Streams) -> None:

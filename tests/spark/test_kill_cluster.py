@@ -31,9 +31,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 BUCKET = "kills"
 ROUND_ROWS = 600
 """Added before every kill: two micro-batches for each sink."""
-MOMENT_S = 3.0
-"""A kill comes at most so long after some row of a round has arrived."""
-POLL_S = 0.1
+MOMENT_S = 1.5
+"""A kill comes at most so long after some row of a round is in the stream."""
 WAIT_S = 240.0
 
 PIPELINE = f"""
@@ -88,9 +87,12 @@ class Scene:
 
     # -- the sinks
 
-    def in_stream(self) -> list[bytes]:
+    def written(self) -> int:
         found = self.streams.client.stream(BUCKET, "out")
-        return [] if found is None else self.streams.bodies("out")
+        return 0 if found is None else found.tail
+
+    def in_stream(self) -> list[bytes]:
+        return self.streams.bodies("out") if self.written() else []
 
     def in_delta(self) -> list[bytes]:
         where = str(self._lake / "delta")
@@ -111,15 +113,18 @@ class Scene:
         finally:
             catalog.close()
 
+    def wait_for_rows(self, at_least: int) -> None:
+        self._until(lambda: self.written() >= at_least)
+
     def wait_for(self, sink: Callable[[], list[bytes]], rows: list[bytes]) -> None:
         wanted = set(rows)
-        self._until(lambda: wanted <= set(sink()))
+        self._until(lambda: wanted <= set(sink()), poll_s=1.0)
 
-    def _until(self, condition: Callable[[], object]) -> None:
+    def _until(self, condition: Callable[[], object], poll_s: float = 0.1) -> None:
         deadline = time.monotonic() + WAIT_S
         while not condition():
             assert self.pipeline.running and time.monotonic() < deadline, self.pipeline.said[-4000:]
-            time.sleep(POLL_S)
+            time.sleep(poll_s)
 
     # -- kills
 
@@ -141,9 +146,9 @@ class Scene:
         kills = [self.kill_driver, self.kill_executor, self.kill_server] * times
         self.chance.shuffle(kills)
         for kill in kills:
-            rows = self.feed()
-            sink = self.chance.choice([self.in_stream, self.in_delta, self.in_iceberg])
-            self.wait_for(sink, self.chance.sample(rows, 1))
+            before = len(self.expected)
+            self.feed()
+            self.wait_for_rows(before + self.chance.randrange(1, ROUND_ROWS))
             time.sleep(self.chance.random() * MOMENT_S)
             kill()
 

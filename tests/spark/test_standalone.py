@@ -16,7 +16,7 @@ from tests.spark.cluster import SETTINGS, Cluster, bare_python, package
 from tests.spark.processes import SPARK_HOME, Program, spark_environment
 from tests.spark.support import Streams, numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 ARCHIVE = """
     archive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,7 @@ from headwater.spark.targets import IGNORED, WRITTEN
 from headwater.spark.writer import QUERY_ID, MissingIds
 
 DEAD_LETTERS = "dead-letters"
+LOOK_S = 0.05
 
 
 def start(spark: SparkSession, spec: Spec, context: Context) -> list[StreamingQuery]:
@@ -41,7 +43,16 @@ def _begin(writer: DataStreamWriter, name: str, spec: Spec, context: Context) ->
     elif spec.trigger is not None:
         writer = writer.trigger(processingTime=spec.trigger)
     checkpoint = f"{context.checkpoint(spec)}/{name}"
-    return writer.queryName(name).option("checkpointLocation", checkpoint).start()
+    query = writer.queryName(name).option("checkpointLocation", checkpoint).start()
+    _wait_for_source(query)
+    return query
+
+
+def _wait_for_source(query: StreamingQuery) -> None:
+    """Queries begin one after another. All that read from one data source share a map in Spark,
+    which each fills when it begins: two at the same moment can break it, until the driver ends."""
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(LOOK_S)
 
 
 def _writers(
