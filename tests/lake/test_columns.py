@@ -65,6 +65,11 @@ def test_rows_that_are_no_objects_have_no_columns() -> None:
     assert inferred(None, {"a": None}) == {}
 
 
+@pytest.mark.parametrize("value", [b'{"\x8e":1}', b'{"a":"\xff"}', b" {\x00", b'{"a":' * 5000])
+def test_bytes_that_only_look_like_an_object_are_none(value: bytes) -> None:
+    assert parse_objects([value, b'{"a":1}']) == [None, {"a": 1}]
+
+
 def test_there_are_not_too_many_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "COLUMNS_MAX", 2)
     assert list(inferred({"a": 1, "b": 2, "c": 3})) == ["a", "b"]

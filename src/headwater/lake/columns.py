@@ -37,7 +37,7 @@ def parse_objects(values: Iterable[bytes | None]) -> list[dict[str, Any] | None]
         if value is not None and value[:1] not in b'["0123456789-tfn':
             try:
                 parsed = decode(value)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 parsed = None
         found.append(parsed if isinstance(parsed, dict) else None)
     return found
