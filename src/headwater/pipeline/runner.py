@@ -144,6 +144,7 @@ class Running:
             key = f"{found.get('timestamp')} {found.get('batchId'):012}"
             if key > last:
                 self._seen[name] = key
+                self._failures = 0  # it works: should it fail again, that is a new trouble
                 self._note(report_of(self.spec.name, name, found))
 
     def _finish(self, name: str, query: StreamingQuery) -> None:
