@@ -86,10 +86,13 @@ class Program:
         self._started().terminate()
         self.finish(timeout_s)
 
+    def wait(self, timeout_s: float) -> int:
+        """Wait for its end; returns its exit code."""
+        return self._started().wait(timeout_s)
+
     def finish(self, timeout_s: float) -> None:
         """Wait for its end, which must be a good one."""
-        code = self._started().wait(timeout_s)
-        assert code == 0, self.said[-LOG_CHARS:]
+        assert self.wait(timeout_s) == 0, self.said[-LOG_CHARS:]
 
     def wait_for(self, pattern: str, timeout_s: float = READY_TIMEOUT_S) -> str:
         """The first group of the pattern, once it is printed. Raises RuntimeError."""

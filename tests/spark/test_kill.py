@@ -72,6 +72,8 @@ def kill_at_random(server: ServerProcess, folder: Path, *, batches: int, kills: 
                 wait_for_rows(driver, written(streams) + chance.randrange(1, BATCH_ROWS))
                 time.sleep(chance.random() * 0.2)
                 ways[number % len(ways)]()
+            if driver.wait(timeout_s=300) != 0:
+                driver.start()  # the last kill of workers may have ended the query
             driver.finish(timeout_s=300)
         assert Counter(streams.bodies("out")) == Counter(expected)
 
