@@ -22,7 +22,8 @@ from headwater.core.commands import (
 from headwater.core.errors import BucketNotFound, Conflict, NotFound
 from headwater.core.names import DURABLE_STREAMS_BUCKET
 from headwater.core.provisioning import BucketProvisioned, Result
-from headwater.engine.buckets import Buckets, Effect
+from headwater.engine.buckets import Buckets
+from headwater.engine.effects import Effect
 
 
 class BucketCommands:

@@ -19,8 +19,9 @@ from headwater.core.errors import BucketDeleting
 from headwater.core.names import DURABLE_STREAMS_BUCKET
 from headwater.core.stream import StreamState
 from headwater.core.types import TimestampMs
+from headwater.engine.effects import Effect
 from headwater.storage import keys
-from headwater.storage.store import Batch, Store
+from headwater.storage.store import Store
 
 COLLECTION = keys.BUCKETS
 """Documents: bucket -> MessagePack of BucketConfig. Frozen."""
@@ -28,8 +29,6 @@ COUNTED_PER_STEP = 500
 """Streams counted between two turns of the loop."""
 KNOWN_MAX = 10_000
 """Buckets kept at hand; the others are read when they are used."""
-
-Effect = Callable[[Batch], None]
 
 
 class Buckets:

@@ -46,8 +46,10 @@ from headwater.core.snapshots import judge_snapshot, judge_trim
 from headwater.core.stream import StreamState, WriterChanges, encode_state
 from headwater.core.stream_config import StreamConfig
 from headwater.core.types import Position, SeqNum, StreamId, TimestampMs
+from headwater.engine import effects
 from headwater.engine.bucket_commands import BucketCommands
 from headwater.engine.buckets import Buckets
+from headwater.engine.effects import Effect
 from headwater.engine.forks import find_fork_point
 from headwater.engine.staging import Times, stage
 from headwater.engine.streams import Stream, Streams
@@ -91,7 +93,7 @@ class Shard(Streams):
         self.tally = Tally(lambda bucket: self.buckets.find(bucket) is not None)
         self._number = number
         self._touched: list[Stream] = []
-        self._effects: list[Callable[[Batch], None]] = []
+        self._effects: list[Effect] = []
         self._next_id = 1
         stored = store.get(keys.NEXT_ID)
         if stored is not None:
@@ -305,7 +307,7 @@ class Shard(Streams):
         self._mark(stream)
         self.unsettled.add(state.key)
         stream.dirty = True
-        self._effects.append(_put_name(state))
+        self._effects.append(effects.put_name(state))
         for owner in sorted(state.owners()):
             source = self.load(owner)
             assert source is not None
@@ -425,7 +427,7 @@ class Shard(Streams):
         self._purged_ids.add(state.id)
         self._removed.append(stream)
         self.unsettled.add(state.key)
-        self._effects.append(_drop_stream(state))
+        self._effects.append(effects.drop_stream(state))
         for owner in sorted(state.owners()):
             source = self.load(owner)
             assert source is not None
@@ -467,7 +469,7 @@ class Shard(Streams):
             self._look_at(stream, TimestampMs(state.written_at_ms + idle_ms))
         if state.snapshot is not None and state.snapshot.at.seq < to.seq:
             # What it stands for no longer meets what is retained.
-            self._effects.append(_drop_upload(state.snapshot.upload))
+            self._effects.append(effects.drop_upload(state.snapshot.upload))
             state.snapshot = None
         stream.dirty = True
         self._mark(stream)
@@ -526,7 +528,7 @@ class Shard(Streams):
         if not judge_snapshot(state, offered, command.match):
             return False
         if state.snapshot is not None:
-            self._effects.append(_drop_upload(state.snapshot.upload))
+            self._effects.append(effects.drop_upload(state.snapshot.upload))
         state.snapshot = offered
         stream.dirty = True
         self._mark(stream)
@@ -647,40 +649,3 @@ def _created(state: StreamState, command: Create, *, new: bool) -> Created:
         producer=mark,
         message_next=state.tail_message if state.json else None,
     )
-
-
-def _put_name(state: StreamState) -> Callable[[Batch], None]:
-    name_key, stream_id = keys.name(state.bucket, state.name), state.id
-    looks = [] if state.deadline_ms is None else [state.deadline_ms]
-    if state.retention is not None and state.retention.age_s is not None:
-        # What a fork inherits may be old already.
-        age_ms = 0 if state.extents else state.retention.age_s * 1000
-        looks.append(TimestampMs(state.created_at_ms + age_ms))
-    if state.delete_on_empty_s:
-        looks.append(TimestampMs(state.created_at_ms + state.delete_on_empty_s * 1000))
-    look_at_ms = min((*looks, LIFETIME_MS_MAX)) if looks else None
-
-    def effect(batch: Batch) -> None:
-        batch.put(name_key, keys.pack_id(stream_id))
-        if look_at_ms is not None:
-            batch.put(keys.deadline(TimestampMs(look_at_ms), stream_id), b"")
-
-    return effect
-
-
-def _drop_stream(state: StreamState) -> Callable[[Batch], None]:
-    name_key, stream_id = keys.name(state.bucket, state.name), state.id
-    snapshot = state.snapshot
-
-    def effect(batch: Batch) -> None:
-        batch.delete(name_key)
-        batch.delete(keys.state(stream_id))
-        batch.put(keys.garbage(stream_id), b"")
-        if snapshot is not None:
-            _drop_upload(snapshot.upload)(batch)
-
-    return effect
-
-
-def _drop_upload(upload: int) -> Callable[[Batch], None]:
-    return lambda batch: batch.delete_range(keys.piece(upload, 0), keys.pieces_end(upload))
