@@ -11,12 +11,12 @@ from headwater.core import limits
 from headwater.core.ciphers import SEAL_ID_BYTES
 from headwater.core.commands import Append, AppendRecords, Create, Sealed, encode
 from headwater.core.errors import DecryptionFailed, KeyRequired
+from headwater.core.records import RecordHeaders
 from headwater.core.stream import StreamState
 from headwater.core.types import StreamId
 from headwater.engine import sealing
 from headwater.engine.opening import open_record
 from headwater.engine.sealing import Cipher, Sealer, seal_append, seal_create, take_key
-from headwater.storage.runs import RecordHeaders
 from tests.support.builders import BUCKET, JSON, TEXT, append, create, fork_of, stream_state
 from tests.support.clock import FakeClock
 from tests.support.engines import small_sizes

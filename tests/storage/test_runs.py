@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
+import crc32c
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from headwater.core.producer import ProducerMark
 from headwater.core.records import APPEND_START, COMMAND, CONTINUES, HAS_HEADERS
 from headwater.core.stream import WriterChanges
 from headwater.core.types import BatchSeq, ByteOffset, Epoch, SeqNum, TimestampMs
-from headwater.storage.runs import Run, RunBuilder, merge
+from headwater.storage.runs import Run, RunBuilder, encode_headers, merge
 from tests.support.builders import claim, stream_state
 
 Headers = list[tuple[bytes, bytes]]
@@ -209,6 +211,45 @@ def test_merging_in_steps_gives_the_same_bytes_as_merging_at_once(
     for run in stored[1:]:
         stepwise = merge([(SeqNum(0), stepwise), run], keep_changes=keep_changes)
     assert stepwise == merge(stored, keep_changes=keep_changes)
+
+
+OLD_RUN = (
+    "010f000004000000000000000000000000000000000000000a000000000000000100000000000000"
+    "01000000000000000200000000000000020000000000000001000000010000000500000001000000"
+    "03000c090100000000000500000066656e63650100040000006e616d650500000076616c75656162"
+    "2c66656e6365632c086a980a"
+)
+"""The sample with everything, as written before there was a format 2."""
+
+
+def in_format_1(stored: bytes) -> bytes:
+    """The same run as releases before format 2 wrote it."""
+    run = Run(SeqNum(0), stored)
+    columns_end = 32 + 13 * run.count
+    headers = b"".join(encode_headers(own) for own in run.record_headers() if own)
+    data = b"\1" + stored[1:columns_end] + headers + stored[run.bodies_at : -4]
+    return data + struct.pack("<I", crc32c.crc32c(data))
+
+
+@settings(deadline=None)
+@given(parts=st.lists(st.tuples(record_lists, st.booleans()), min_size=1, max_size=4))
+def test_runs_with_headers_of_format_1_are_read_and_packed_as_ever(
+    parts: list[tuple[list[Record], bool]],
+) -> None:
+    before, stored, newer = START, [], []
+    for given_records, old in parts:
+        data = encode(given_records, json=False, before=before)
+        newer.append((SeqNum(before.seq), data))
+        stored.append((SeqNum(before.seq), in_format_1(data) if old else data))
+        assert read(Run(*stored[-1])) == given_records
+        before = after(before, given_records)
+    assert merge(stored, keep_changes=False) == merge(newer, keep_changes=False)
+
+
+def test_what_an_older_release_wrote() -> None:
+    data = in_format_1(encode(SAMPLES["with everything"], json=True))
+    assert data.hex() == OLD_RUN
+    assert read(Run(SeqNum(0), data)) == SAMPLES["with everything"]
 
 
 @settings(deadline=None)

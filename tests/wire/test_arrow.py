@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.core.errors import InvalidRequest
 from headwater.core.limits import MIB
+from headwater.core.records import HAS_HEADERS, HeaderColumns
 from headwater.wire import arrow, arrow_check
 from headwater.wire.arrow import Columns, Sent, decode_records, encode_batch, encode_schema
 from headwater.wire.arrow_check import TooLarge, check_stream
@@ -36,14 +37,17 @@ def columns(
     stop: int | None = None,
 ) -> Columns:
     count = len(bodies)
+    flags = bytearray(number % 4 for number in range(count))
+    for index, pairs in enumerate(headers or ()):
+        flags[index] |= HAS_HEADERS if pairs else 0
     return Columns(
         10 + start,
         array("Q", range(1000, 1000 + count)).tobytes(),
         array("I", map(len, bodies)),
-        bytes(number % 4 for number in range(count)),
+        bytes(flags),
         b"".join(body + b"," if separated else body for body in bodies),
         separated,
-        headers,
+        None if headers is None else HeaderColumns.of(headers),
         start,
         stop,
     )

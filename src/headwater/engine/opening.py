@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar, overload
 
 from headwater.core.errors import DecryptionFailed
-from headwater.core.records import COMMAND
+from headwater.core.records import COMMAND, Buffer, RecordHeaders
 from headwater.core.types import StreamId
 from headwater.engine.sealing import TAG_BYTES, Cipher, take_key
 from headwater.engine.streams import Stream, Streams
-from headwater.storage.runs import JSON, Buffer, RecordHeaders, Run, decode_headers
+from headwater.storage.runs import JSON, Run, decode_headers
 
 T = TypeVar("T")
 Opened = tuple[RecordHeaders, Buffer]
@@ -79,6 +79,10 @@ class OpenedRun(Run):
         self._bodies = run.record_bodies()
         self._open = open_one
         self._opened: dict[int, Opened] = {}
+
+    @property
+    def in_clear(self) -> bool:
+        return False
 
     def record(self, index: int) -> Opened:
         """Headers and body of one record. Raises DecryptionFailed."""

@@ -11,14 +11,14 @@ from collections.abc import Generator
 
 from headwater.core.errors import InvalidOffset, OffsetTrimmed, StreamNotFound
 from headwater.core.limits import KIB
-from headwater.core.records import COMMAND, CONTINUES
+from headwater.core.records import COMMAND, CONTINUES, Buffer
 from headwater.core.stream import Extent
 from headwater.core.types import START, ByteOffset, Position, SeqNum
 from headwater.engine.opening import Opener
 from headwater.engine.search import extent_of
 from headwater.engine.shard import Shard
 from headwater.engine.streams import Stream
-from headwater.storage.runs import JSON, Buffer, Run
+from headwater.storage.runs import JSON, Run
 
 STEP_BYTES = 256 * KIB
 """Read at most about this much between two turns of the loop: cold data must not freeze it."""

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from headwater.core.errors import DecryptionFailed, InvalidOffset, OffsetTrimmed, StreamNotFound
 from headwater.core.limits import KIB
+from headwater.core.records import Buffer
 from headwater.core.types import SeqNum, StreamId, TimestampMs
 from headwater.engine import seek
 from headwater.engine.opening import Opener
 from headwater.engine.search import extent_of
 from headwater.engine.shard import Shard
 from headwater.engine.streams import Stream
-from headwater.storage.runs import Buffer, Run
+from headwater.storage.runs import Run
 
 STEP_BYTES = 256 * KIB
 """Read at most about this much between two turns of the loop: cold data must not freeze it."""

@@ -34,9 +34,9 @@ from headwater.core.ciphers import AEGIS_256, AES_256_GCM, KEY_BYTES, SEAL_ID_BY
 from headwater.core.command_records import find_commands
 from headwater.core.commands import Append, AppendRecords, AppendSeries, Create, Sealed
 from headwater.core.errors import InvalidRecord, InvalidRequest, KeyRequired
-from headwater.core.records import split_message
+from headwater.core.records import RecordHeaders, split_message
 from headwater.core.stream import StreamState
-from headwater.storage.runs import RecordHeaders, encode_headers
+from headwater.storage.runs import encode_headers
 
 TAG_BYTES = 16
 _aegis = Aegis256(tag_size=TAG_BYTES)

@@ -42,6 +42,7 @@ from headwater.core.errors import (
 from headwater.core.lifecycle import Created
 from headwater.core.limits import LIFETIME_MS_MAX
 from headwater.core.provisioning import BucketProvisioned, Provisioned, Result
+from headwater.core.records import RecordHeaders
 from headwater.core.snapshots import judge_snapshot, judge_trim
 from headwater.core.stream import StreamState, WriterChanges, encode_state
 from headwater.core.stream_config import StreamConfig
@@ -56,7 +57,7 @@ from headwater.engine.streams import Stream, Streams
 from headwater.engine.tally import Tally
 from headwater.storage import keys
 from headwater.storage.packing import Pieces
-from headwater.storage.runs import RecordHeaders, RunBuilder
+from headwater.storage.runs import RunBuilder
 from headwater.storage.store import Batch, Store
 
 TRIM_DELAY_MS = 5000

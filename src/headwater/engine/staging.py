@@ -11,10 +11,10 @@ from itertools import accumulate, repeat
 
 from headwater.core import records
 from headwater.core.limits import KIB, RECORD_BODY_BYTES_MAX
-from headwater.core.records import APPEND_START, COMMAND, CONTINUES
+from headwater.core.records import APPEND_START, COMMAND, CONTINUES, RecordHeaders
 from headwater.core.types import ByteOffset, SeqNum, TimestampMs
 from headwater.engine.streams import Stream
-from headwater.storage.runs import RECORD_BYTES, RecordHeaders, RunBuilder
+from headwater.storage.runs import RECORD_BYTES, RunBuilder
 
 RUN_BYTES_MAX = 512 * KIB
 """A commit that adds more than this to one stream writes several runs, so that reads stay small."""

@@ -1,6 +1,6 @@
 """One run: what a commit added to one stream. A packed chunk has the same layout.
 
-    format         u8       1
+    format         u8       2 with bit HEADERS, else 1
     bits           u8       what the run holds, see below
     reserved       u16      0
     count          u32      records in the run, at least 1
@@ -11,7 +11,10 @@
     times          u64[count]   milliseconds
     lengths        u32[count]   of each body
     flags          u8[count]    see core/records.py
-    headers        per record that has them: u16 pairs, then u32 length + bytes for each part
+    headers        only with bit HEADERS, of the records whose flags say so:
+                   u16 each     how many a record has
+                   u32 each     length of a name, of its value, of the next name …
+                                names and values, back to back
     bodies         back to back; with bit JSON a comma follows the last record of each message
     changes        MessagePack of WriterChanges, only with bit CHANGES
     crc32c         u32      of everything above
@@ -20,25 +23,35 @@ Integers are little-endian. Lengths, not ends: packing is then joining columns, 
 record. The comma is stored because a JSON read is then one slice (ADR 0003). A packed chunk has no
 `changes` when the checkpoint written with it holds them.
 
+Runs of format 1 with bit HEADERS have, for each such record, a u16 and then for each name and value
+a u32 and its bytes. They are read, and not written any more (ADR 0014).
+
 Frozen: a new layout gets a new format number, and the reader keeps both.
 """
 
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import crc32c
 
 from headwater.core.errors import Corruption
-from headwater.core.records import COMMAND, CONTINUES, HAS_HEADERS
+from headwater.core.records import (
+    COMMAND,
+    CONTINUES,
+    HAS_HEADERS,
+    Buffer,
+    HeaderColumns,
+    RecordHeaders,
+)
 from headwater.core.stream import WriterChanges, decode_changes, encode_changes
 from headwater.core.types import ByteOffset, Position, SeqNum
 
 FORMAT = 1
+FORMAT_HEADERS = 2
 JSON = 1
 PARTS = 2
 """Some records continue a message, so the end of a record is not always the end of a message."""
@@ -56,13 +69,7 @@ _PAIRS = struct.Struct("<H")
 _LENGTH = struct.Struct("<I")
 _checksum = crc32c.crc32c
 
-RecordHeaders = Sequence[tuple[bytes, bytes]]
-Buffer = bytes | bytearray | memoryview
-
-# Columns are written as they lie in memory.
-assert sys.byteorder == "little"
-assert array("I").itemsize == 4
-assert array("Q").itemsize == 8
+_HAVE_HEADERS = bytes(bool(flags & HAS_HEADERS) for flags in range(256))
 
 
 class RunBuilder:
@@ -97,7 +104,7 @@ class RunBuilder:
         self._times: list[int] = []
         self._lengths: list[int] = []
         self._flags = bytearray()
-        self._headers = bytearray()
+        self._headers: list[RecordHeaders] = []
         self._bodies: list[bytes] = []
 
     @property
@@ -110,10 +117,7 @@ class RunBuilder:
         """Add one record."""
         if headers:
             flags |= HAS_HEADERS
-            self._bits |= HEADERS
-            encoded = encode_headers(headers)
-            self._headers += encoded
-            self.stored_bytes += len(encoded)
+            self._add_headers(headers)
         self._times.append(time_ms)
         self._lengths.append(len(body))
         self._flags.append(flags)
@@ -138,10 +142,7 @@ class RunBuilder:
         for index, own in enumerate(headers or ()):
             if own:
                 flags[index] |= HAS_HEADERS
-                self._bits |= HEADERS
-                encoded = encode_headers(own)
-                self._headers += encoded
-                self.stored_bytes += len(encoded)
+                self._add_headers(own)
         for flag in set(flags):
             if flag & (CONTINUES | COMMAND):
                 self._bits |= PARTS if flag & CONTINUES else COMMANDS
@@ -162,6 +163,13 @@ class RunBuilder:
             self._bodies.extend(bodies)
         self.body_bytes += size
         self.stored_bytes += size + RECORD_BYTES * len(bodies)
+
+    def _add_headers(self, headers: RecordHeaders) -> None:
+        self._bits |= HEADERS
+        self._headers.append(headers)
+        self.stored_bytes += _PAIRS.size
+        for name, value in headers:
+            self.stored_bytes += 2 * _LENGTH.size + len(name) + len(value)
 
     def encode(self) -> bytes:
         count = len(self._lengths)
@@ -194,7 +202,7 @@ class RunBuilder:
             times=array("Q", self._times).tobytes(),
             lengths=array("I", self._lengths).tobytes(),
             flags=bytes(self._flags),
-            headers=self._headers,
+            headers=HeaderColumns.of(self._headers),
             bodies=self._bodies,
             body_bytes=self.body_bytes,
             changes=tail,
@@ -210,15 +218,16 @@ def _assemble(
     times: bytes,
     lengths: bytes,
     flags: bytes,
-    headers: bytes | bytearray,
+    headers: HeaderColumns,
     bodies: Sequence[bytes | memoryview],
     body_bytes: int,
     changes: bytes,
 ) -> bytes:
+    run_format = FORMAT_HEADERS if bits & HEADERS else FORMAT
     head = _HEAD.pack(
-        FORMAT, bits, 0, count, bytes_before, messages_before, body_bytes, len(changes)
+        run_format, bits, 0, count, bytes_before, messages_before, body_bytes, len(changes)
     )
-    data = b"".join((head, times, lengths, flags, headers, *bodies, changes))
+    data = b"".join((head, times, lengths, flags, *headers, *bodies, changes))
     return data + _CRC.pack(_checksum(data))
 
 
@@ -241,7 +250,7 @@ class Run:
 
     def __init__(self, first: SeqNum, data: bytes) -> None:
         """Open stored bytes. Raises Corruption when they are not what was written."""
-        if len(data) < _HEAD.size + _CRC.size or data[0] != FORMAT:
+        if len(data) < _HEAD.size + _CRC.size or data[0] not in (FORMAT, FORMAT_HEADERS):
             raise Corruption(f"a run has an unknown format. first_seq={first}")
         (stored,) = _CRC.unpack_from(data, len(data) - _CRC.size)
         view = memoryview(data)
@@ -282,6 +291,11 @@ class Run:
     def plain(self) -> bool:
         """Every record is one whole message that all dialects show."""
         return not self.bits & (PARTS | COMMANDS)
+
+    @property
+    def in_clear(self) -> bool:
+        """The columns are what a reader sees."""
+        return True
 
     @property
     def times(self) -> memoryview:
@@ -374,15 +388,32 @@ class Run:
         """The headers of every record, empty where it has none."""
         if not self.bits & HEADERS:
             return [()] * self.count
-        at = _HEAD.size + RECORD_BYTES * self.count
-        found: list[RecordHeaders] = []
-        for flag in self.flags:
-            if flag & HAS_HEADERS:
-                headers, at = decode_headers(self._data, at)
-                found.append(headers)
-            else:
-                found.append(())
-        return found
+        held = iter(self.header_columns().records())
+        return [next(held) if flag & HAS_HEADERS else () for flag in self.flags]
+
+    def header_columns(self) -> HeaderColumns:
+        """Of the records that have headers."""
+        column = self._data[_HEAD.size + RECORD_BYTES * self.count : self.bodies_at]
+        return _split_headers(self._data[0], self.flags, column)
+
+
+def _split_headers(run_format: int, flags: bytes, column: bytes) -> HeaderColumns:
+    records = flags.translate(_HAVE_HEADERS).count(1)
+    if run_format == FORMAT:
+        return HeaderColumns.of(_walk_headers(column, records))
+    pairs_end = 2 * records
+    pairs = array("H")
+    pairs.frombytes(column[:pairs_end])
+    lengths_end = pairs_end + 8 * sum(pairs)
+    return HeaderColumns(column[:pairs_end], column[pairs_end:lengths_end], column[lengths_end:])
+
+
+def _walk_headers(column: bytes, records: int) -> Iterator[RecordHeaders]:
+    """As runs of format 1 have them."""
+    at = 0
+    for _ in range(records):
+        headers, at = decode_headers(column, at)
+        yield headers
 
 
 def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> bytes:
@@ -391,7 +422,8 @@ def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> byte
     Writer changes are left out when a checkpoint is written beside the chunk. Works on the stored
     bytes, without opening each run: packing a busy stream is mostly this.
     """
-    times, lengths, flags, headers, bodies = [], [], [], [], []
+    times, lengths, flags, bodies = [], [], [], []
+    headers: list[HeaderColumns] = []
     changes = WriterChanges()
     bits = total = body_total = 0
     expected = stored[0][0]
@@ -399,7 +431,7 @@ def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> byte
         stored_format, run_bits, _, count, _, _, body_bytes, changes_bytes = _HEAD.unpack_from(data)
         end = len(data) - _CRC.size
         if (
-            stored_format != FORMAT
+            stored_format not in (FORMAT, FORMAT_HEADERS)
             or first != expected
             or _checksum(memoryview(data)[:end]) != _CRC.unpack_from(data, end)[0]
         ):
@@ -412,8 +444,9 @@ def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> byte
         times.append(data[_HEAD.size : lengths_at])
         lengths.append(data[lengths_at:flags_at])
         flags.append(data[flags_at:headers_at])
-        if bodies_at > headers_at:
-            headers.append(data[headers_at:bodies_at])
+        if run_bits & HEADERS:
+            columns = _split_headers(stored_format, flags[-1], data[headers_at:bodies_at])
+            headers.append(columns)
         bodies.append(data[bodies_at:bodies_end])
         if keep_changes and changes_bytes:
             changes.add(decode_changes(data[bodies_end:end]))
@@ -430,7 +463,7 @@ def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> byte
         times=b"".join(times),
         lengths=b"".join(lengths),
         flags=b"".join(flags),
-        headers=b"".join(headers),
+        headers=HeaderColumns.joined(headers),
         bodies=bodies,
         body_bytes=body_total,
         changes=encode_changes(changes) if keep_changes and bits & CHANGES else b"",
@@ -438,6 +471,7 @@ def merge(stored: Sequence[tuple[SeqNum, bytes]], *, keep_changes: bool) -> byte
 
 
 def encode_headers(headers: RecordHeaders) -> bytes:
+    """The headers of one record by itself, as a sealed record has them."""
     parts = [_PAIRS.pack(len(headers))]
     for header_name, value in headers:
         parts += (_LENGTH.pack(len(header_name)), header_name, _LENGTH.pack(len(value)), value)

@@ -1,8 +1,7 @@
 """Records to Arrow IPC streams and back. Arrow columnar format 1.5: IPC streaming.
 
 A run's columns are nearly Arrow's: times and flags are taken as they lie, offsets are the running
-sum of the lengths, and the bodies are one buffer. Nothing here looks at a record by itself unless
-it has headers.
+sum of the lengths, and the bodies are one buffer. Nothing here looks at a record by itself.
 
 pyarrow takes half a second to import and 50 MB to hold, so whoever needs this module asks for it
 late. What comes from a client goes through `arrow_check` before pyarrow sees it.
@@ -19,10 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
 from headwater.core.errors import InvalidRequest
+from headwater.core.records import HAS_HEADERS, SHOWN_FLAGS, HeaderColumns
 from headwater.wire.arrow_check import check_stream
 from headwater.wire.http import Buffer
-
-Headers = Sequence[tuple[bytes, bytes]]
 
 _HEADER = pa.struct([pa.field("name", pa.binary(), False), pa.field("value", pa.binary(), False)])
 _HEADERS = pa.list_(pa.field("item", _HEADER, False))
@@ -59,8 +57,8 @@ class Columns(NamedTuple):
     bodies: Buffer
     separated: bool = False
     """One byte that does not belong to it follows each body."""
-    headers: Sequence[Headers] | None = None
-    """None when no record has any."""
+    headers: HeaderColumns | None = None
+    """Of the records whose flags say so, from the first on. None when no record has any."""
     start: int = 0
     stop: int | None = None
     """The records meant, by index; up to the last when None."""
@@ -87,7 +85,7 @@ def encode_batch(parts: Sequence[Columns]) -> Buffer:
         _as_array(_TIMESTAMP, np.minimum(_joined(parts, "times", "<u8"), _TIME_MAX)),
         pa.concat_arrays([_bodies(part) for part in parts]),
         _headers(parts),
-        _as_array(pa.uint8(), _joined(parts, "flags", "u1")),
+        _as_array(pa.uint8(), _joined(parts, "flags", "u1") & SHOWN_FLAGS),
     ]
     return memoryview(pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize())
 
@@ -121,14 +119,32 @@ def _headers(parts: Sequence[Columns]) -> Any:
     if all(part.headers is None for part in parts):
         offsets = np.zeros(sum(part.rows for part in parts) + 1, np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), _NO_HEADERS, type=_HEADERS)
-    rows: list[list[dict[str, bytes]]] = []
-    for part in parts:
-        if part.headers is None:
-            rows += [[]] * part.rows
-        else:
-            own = part.headers[part.start : part.stop]
-            rows += [[{"name": name, "value": value} for name, value in row] for row in own]
-    return pa.array(rows, _HEADERS)
+    return pa.concat_arrays([_header_lists(part) for part in parts])
+
+
+def _header_lists(part: Columns) -> Any:
+    ends = np.zeros(part.rows + 1, np.int32)
+    if part.headers is None:
+        return pa.ListArray.from_arrays(pa.array(ends), _NO_HEADERS, type=_HEADERS)
+    have = np.frombuffer(part.flags, "u1") & HAS_HEADERS != 0
+    counts = np.zeros(len(have), np.int32)
+    counts[have] = np.frombuffer(part.headers.pairs, "<u2")[: np.count_nonzero(have)]
+    np.cumsum(counts[part.start : part.stop], out=ends[1:])
+    before = int(counts[: part.start].sum())
+    every = _texts(part.headers)
+    names = np.arange(2 * before, 2 * (before + int(ends[-1])), 2)
+    pairs = [every.take(pa.array(names)), every.take(pa.array(names + 1))]
+    found = pa.StructArray.from_arrays(pairs, fields=list(_HEADER))
+    return pa.ListArray.from_arrays(pa.array(ends), found, type=_HEADERS)
+
+
+def _texts(headers: HeaderColumns) -> Any:
+    """Names and values by turns."""
+    lengths = np.frombuffer(headers.lengths, "<u4")
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(headers.texts)]
+    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
 
 
 # -- what clients send

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from headwater.core.records import RecordHeaders
 from headwater.dialects.log.views import Row
-from headwater.storage.runs import RecordHeaders
 from headwater.wire.http import Buffer
 
 _encode = msgspec.json.Encoder().encode

@@ -10,15 +10,20 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.core.records import APPEND_START, COMMAND, CONTINUES
+from headwater.core.records import (
+    COMMAND,
+    CONTINUES,
+    HAS_HEADERS,
+    SHOWN_FLAGS,
+    HeaderColumns,
+    RecordHeaders,
+)
 from headwater.engine.records import Span
-from headwater.storage.runs import HEADERS, JSON, RecordHeaders, Run
+from headwater.storage.runs import HEADERS, JSON, Run
 from headwater.wire.http import Buffer
 
 if TYPE_CHECKING:  # it is large, and brought in when it is first needed
     from headwater.wire.arrow import Columns
-
-SHOWN_FLAGS = APPEND_START | CONTINUES | COMMAND
 
 
 class Row(NamedTuple):
@@ -115,13 +120,14 @@ def columns(span: Span, *, joined: bool) -> Columns:
         flags,
         run.all_bodies(),
         separated=bool(run.bits & JSON),
+        headers=run.header_columns() if run.bits & HEADERS else None,
         start=span.start,
         stop=span.stop,
     )
 
 
 def _fits(run: Run, *, joined: bool) -> bool:
-    if run.bits & HEADERS:
+    if not run.in_clear:
         return False
     # Parts and commands have no comma after them, and are not messages.
     return run.plain or not (joined or run.bits & JSON)
@@ -135,7 +141,7 @@ def _gather(found: list[Row]) -> Columns:
         [row.seq for row in found],
         memoryview(array("Q", [row.time_ms for row in found])).cast("B"),
         array("I", [len(row.body) for row in found]),
-        bytes(row.flags for row in found),
+        bytes(row.flags | (HAS_HEADERS if row.headers else 0) for row in found),
         b"".join(row.body for row in found),
-        headers=[row.headers for row in found] if any(row.headers for row in found) else None,
+        headers=HeaderColumns.of(row.headers for row in found),
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from headwater.core.records import CONTINUES
+from headwater.core.records import CONTINUES, RecordHeaders
 from headwater.engine.records import Span
-from headwater.storage.runs import HEADERS, PARTS, RecordHeaders
+from headwater.storage.runs import HEADERS, PARTS
 from headwater.wire.http import Buffer
 from headwater.wire.s2.records import Records
 
