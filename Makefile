@@ -98,8 +98,7 @@ $(SETUP): pyproject.toml constraints.txt
 		echo "Install one, or name it: make setup PYTHON=/path/to/python3" >&2; \
 		exit 1; \
 	fi
-	$(PIP) install -c $(CONSTRAINTS) hatchling editables
-	$(PIP) install -c $(CONSTRAINTS) --no-build-isolation -e ".[all,dev]"
+	$(PIP) install -c $(CONSTRAINTS) -e ".[all,dev]"
 	@echo "$(CURDIR)" > $(SETUP)
 
 $(NPM): $(SETUP) tests/conformance/package.json tests/conformance/package-lock.json
