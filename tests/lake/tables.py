@@ -1,4 +1,4 @@
-"""Tables of every format, and rows to put into them."""
+"""Tables of every format, on a disk or in an object store, and rows to put into them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headwater.lake.files import read_file, write_files
 from headwater.lake.tables import FORMATS, LakeTable, Mark, TableRef, open_table
+from tests.support.object_store import ObjectStore
 
 PARTITIONS = ("bucket", "stream", "day")
 
@@ -46,8 +47,26 @@ def reference(folder: Path, format: str, **values: Any) -> TableRef:
     return TableRef(format, str(folder / "lake" / "orders"), PARTITIONS, **values)
 
 
+def place(store: ObjectStore | None, folder: Path, format: str) -> TableRef:
+    """On disk, or in a bucket of a store: the catalog of Iceberg is on disk then."""
+    if store is None:
+        return reference(folder, format)
+    return at_url(f"s3://{store.make_bucket()}/lake", folder, format, storage=store.storage)
+
+
+def at_url(url: str, folder: Path, format: str, **values: Any) -> TableRef:
+    if format != "iceberg":
+        return TableRef(format, f"{url}/orders", PARTITIONS, **values)
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/iceberg.db", "warehouse": url}
+    return TableRef(format, "lake.orders", PARTITIONS, catalog, **values)
+
+
 def make(folder: Path, format: str) -> LakeTable:
-    table = open_table(reference(folder, format))
+    return make_at(reference(folder, format))
+
+
+def make_at(ref: TableRef) -> LakeTable:
+    table = open_table(ref)
     table.evolve(SCHEMA)
     return table
 
@@ -75,4 +94,17 @@ def offsets(table: LakeTable) -> list[int]:
     return found
 
 
-__all__ = ["FORMATS", "PARTITIONS", "SCHEMA", "add", "make", "offsets", "read", "reference", "rows"]
+__all__ = [
+    "FORMATS",
+    "PARTITIONS",
+    "SCHEMA",
+    "add",
+    "at_url",
+    "make",
+    "make_at",
+    "offsets",
+    "place",
+    "read",
+    "reference",
+    "rows",
+]

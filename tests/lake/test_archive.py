@@ -98,6 +98,18 @@ def test_where_a_stream_begins(archive: Archive) -> None:
     assert reader.first_of("other", 6) == 6
 
 
+@pytest.mark.parametrize("at_us", [253_402_300_800_000_000, 1_800_000_000_000_000_000, 2**63 - 1])
+def test_times_after_the_last_day_are_on_it(archive: Archive, at_us: int) -> None:
+    late = records(0, 1)
+    at = pa.array([at_us] * 2, SCHEMA.field("timestamp").type)
+    archive.add(late.set_column(late.column_names.index("timestamp"), "timestamp", at), 0)
+    archive.add(records(2), 1)
+    archive.table.compact(1 << 20, "joined")
+    assert {file.partition["day"] for file in archive.table.files()} == {"2026-01-31", "9999-12-31"}
+    found = ArchiveReader(archive.ref).read("b", "s", "1", 0, 3)
+    assert found["timestamp"].cast(pa.int64()).to_pylist()[:2] == [at_us] * 2
+
+
 def test_there_may_be_no_table_yet(tmp_path: Path) -> None:
     for format in FORMATS:
         reader = ArchiveReader(TableRef(format, str(tmp_path / format / "none")))

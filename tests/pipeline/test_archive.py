@@ -200,6 +200,16 @@ def test_a_batch_that_was_trimmed_can_still_be_repeated(desk: Desk) -> None:
     assert places(spec) == [("orders/1", n) for n in range(110)]
 
 
+def test_records_that_were_never_archived_are_not_trimmed(desk: Desk) -> None:
+    desk.make("orders/1", numbers(50))
+    desk.run_once(archive(desk, "delta", "      from: latest\n"))
+    desk.add("orders/1", numbers(10, first=50))
+    spec = archive(desk, "delta", "      trim: true\n")  # the file was changed since
+    desk.run_once(spec)
+    assert places(spec) == [("orders/1", n) for n in range(50, 60)]
+    assert desk.at("orders/1").first == 0
+
+
 def test_a_stream_that_was_made_again_is_not_mixed_up(desk: Desk) -> None:
     desk.make("orders/1", numbers(10))
     spec = archive(desk, "delta", "      trim: true\n")

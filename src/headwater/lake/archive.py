@@ -6,12 +6,15 @@ stream can take the records that the server has trimmed from here, and the rest 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import date
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.files import read_file
 from headwater.lake.ranges import Range, read_ranges
-from headwater.lake.tables import LakeError, LakeTable, TableRef, open_table
+from headwater.lake.tables import DataFile, LakeError, LakeTable, TableRef, reach_table
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
@@ -33,12 +36,19 @@ SCHEMA = pa.schema(
 PARTITIONS = ("bucket", "stream", "day")
 READ_BACK = ("key", "value", "stream", "bucket", "offset", "timestamp", "headers")
 
+_TIMES = pa.schema(
+    [SCHEMA.field(name) for name in ("bucket", "stream", "offset", "timestamp", "stream_id")]
+)
+_EPOCH = date(1970, 1, 1)
+_DAY_MS = 24 * 60 * 60 * 1000
+_US_MAX = 2**63 - 1
+
 
 class ArchiveReader:
     """Reads records back. Opened where it is used: it does not travel."""
 
     def __init__(self, ref: TableRef) -> None:
-        self._table: LakeTable = open_table(ref)
+        self._table: LakeTable = reach_table(ref)
         self._ranges: dict[str, list[Range]] = {}
         self._reload()
 
@@ -51,22 +61,27 @@ class ArchiveReader:
 
     def first_of(self, stream_id: str, first: int) -> int:
         """The first record of a stream, of which the server has those from `first` on."""
-        if first == 0:
-            return 0
-        found = self._covering(stream_id, first - 1)
-        return first if found is None else found.first
+        return self.firsts_of({stream_id: first})[stream_id]
+
+    def firsts_of(self, retained: Mapping[str, int]) -> dict[str, int]:
+        """The same of many streams, by their ids. The table may have grown since its ranges were
+        read, so they are read again if some are missing, once for all."""
+        trimmed = {id: first for id, first in retained.items() if first > 0}
+        if any(self._covering(id, first - 1) is None for id, first in trimmed.items()):
+            self._reload()
+        covering = {id: self._covering(id, first - 1) for id, first in trimmed.items()}
+        return {**retained, **{id: each.first for id, each in covering.items() if each}}
 
     def _covering(self, stream_id: str, number: int) -> Range | None:
-        """The range that has a record. The table may have grown since it was opened."""
-        for again in (True, False):
-            for each in self._ranges.get(stream_id, ()):
-                if each.first <= number < each.end:
-                    return each
-            if again:
-                self._reload()
+        """The range that has a record, of those that were last read."""
+        for each in self._ranges.get(stream_id, ()):
+            if each.first <= number < each.end:
+                return each
         return None
 
     def covers(self, stream_id: str, first: int, end: int) -> bool:
+        if self._covering(stream_id, end - 1) is None:
+            self._reload()
         found = self._covering(stream_id, end - 1)
         return found is not None and found.first <= first
 
@@ -76,20 +91,53 @@ class ArchiveReader:
             raise LakeError(
                 f"the archive has not all records of {bucket}/{stream} from {first} to {end}"
             )
-        offset, own = pc.field("offset"), pc.field("stream_id")
-        wanted = (offset >= first) & (offset < end) & (own == stream_id)
-        where = {"bucket": bucket, "stream": stream}
-        for name, value in where.items():
-            wanted = wanted & (pc.field(name) == value)
-        files = [
-            file
-            for file in self._table.files(where)
-            if file.low.get("offset", first) < end and file.high.get("offset", first) >= first
-        ]
-        folder = self._table.folder
+        wanted = _within(bucket, stream, stream_id, first, end)
+        files, folder = self._files(bucket, stream, first, end), self._table.folder
         found = [batch for file in files for batch in read_file(folder, file, SCHEMA, wanted)]
         rows = pa.Table.from_batches(found, SCHEMA).sort_by("offset")
         return _each_once(rows).select(list(READ_BACK))
+
+    def seq_at(
+        self, bucket: str, stream: str, stream_id: str, first: int, end: int, at_ms: int
+    ) -> int | None:
+        """The first record of a range that is not older than a time; None if all are."""
+        at = pa.scalar(min(at_ms * 1000, _US_MAX), SCHEMA.field("timestamp").type)
+        found = end
+        for file in self._files(bucket, stream, first, end):
+            if file.low.get("offset", first) >= found:
+                break
+            if _is_before(file, at_ms):
+                continue
+            wanted = _within(bucket, stream, stream_id, first, found) & (
+                pc.field("timestamp") >= at
+            )
+            for batch in read_file(self._table.folder, file, _TIMES, wanted):
+                found = min([found, *batch["offset"].to_pylist()])
+        return found if found < end else None
+
+    def _files(self, bucket: str, stream: str, first: int, end: int) -> list[DataFile]:
+        """Those that can have records of a range, in the order in which they begin."""
+        files = [
+            file
+            for file in self._table.files({"bucket": bucket, "stream": stream})
+            if file.low.get("offset", first) < end and file.high.get("offset", first) >= first
+        ]
+        return sorted(files, key=lambda file: file.low.get("offset", first))
+
+
+def _within(bucket: str, stream: str, stream_id: str, first: int, end: int) -> pc.Expression:
+    offset = pc.field("offset")
+    wanted = (offset >= first) & (offset < end) & (pc.field("stream_id") == stream_id)
+    return wanted & (pc.field("bucket") == bucket) & (pc.field("stream") == stream)
+
+
+def _is_before(file: DataFile, at_ms: int) -> bool:
+    """Does its day say that all its records are older? The last of all days has later ones too."""
+    text = file.partition.get("day")
+    if text is None:
+        return False
+    day = date.fromisoformat(text)
+    return day < date.max and (day - _EPOCH).days < at_ms // _DAY_MS
 
 
 def _each_once(rows: pa.Table) -> pa.Table:

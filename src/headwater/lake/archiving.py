@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.lake.archive import SCHEMA
 from headwater.lake.columns import KINDS, Column, infer, kinds_of, parse_objects, settle
 from headwater.lake.ranges import Range
 
+_LAST_DAY = pa.scalar(date.max, pa.date32()).cast(pa.int32())
+"""Clients may give later times than all formats have days for."""
+
 
 def to_rows(records: pa.Table, known: pa.Schema | None, *, json: bool) -> pa.Table:
     """Records as rows of an archive: with their day, and the fields of their JSON."""
-    day = records["timestamp"].cast(pa.date32())
+    days = records["timestamp"].cast(pa.date32()).cast(pa.int32())
+    day = pc.min_element_wise(days, _LAST_DAY, skip_nulls=False).cast(pa.date32())
     columns = [day if name == "day" else records[name] for name in SCHEMA.names]
     rows = pa.Table.from_arrays(
         [column.cast(field.type) for column, field in zip(columns, SCHEMA, strict=True)],

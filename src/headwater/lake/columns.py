@@ -101,13 +101,19 @@ def _kind_of(value: Any) -> tuple[str, Any]:
     return "string", msgspec.json.encode(value).decode()
 
 
+def column_name(field: str, taken: Collection[str]) -> str:
+    """What the column of a field is called; `taken` has other columns, in lower case."""
+    plain = _UNFIT.sub("_", field) or "_"
+    while plain.lower() in taken:
+        plain += "_"
+    return plain
+
+
 def _place(
     name: str, kind: str, kinds: dict[str, str], placed: dict[str, str], taken: set[str]
 ) -> str | None:
     """The column for values of this kind; notes it when it is new. None when there are too many."""
-    plain = _UNFIT.sub("_", name) or "_"
-    while plain.lower() in taken:
-        plain += "_"
+    plain = column_name(name, taken)
     for column in (plain, f"{plain}__{kind}"):
         column = placed.get(column.lower(), column)
         has = kinds.get(column)

@@ -12,8 +12,10 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
-from headwater.lake.locations import Folder
-from headwater.lake.tables import DataFile, Layout, Mark, TableRef, matches
+from headwater.lake.files import folder_value
+from headwater.lake.locations import Folder, is_url
+from headwater.lake.stores import delta_options
+from headwater.lake.tables import ORPHAN_S, DataFile, Layout, Mark, TableRef, matches
 
 
 class DeltaLake:
@@ -24,6 +26,9 @@ class DeltaLake:
         self._folder = Folder(ref.location, ref.storage)
         self._table: DeltaTable | None = None
 
+    def check(self) -> None:
+        self.folder.check()
+
     @property
     def folder(self) -> Folder:
         return self._folder
@@ -32,12 +37,17 @@ class DeltaLake:
     def layout(self) -> Layout:
         return Layout(self.folder.location, self.ref.storage, self.ref.partition_by)
 
+    @property
+    def _options(self) -> dict[str, str]:
+        location = self.folder.location
+        return delta_options(location, self.ref.storage) if is_url(location) else {}
+
     def _open(self) -> DeltaTable | None:
         if self._table is None:
             version = None if self.ref.version is None else int(self.ref.version)
             try:
                 self._table = DeltaTable(
-                    self.folder.location, version=version, storage_options=dict(self.ref.storage)
+                    self.folder.location, version=version, storage_options=self._options
                 )
             except TableNotFoundError:
                 return None
@@ -63,7 +73,7 @@ class DeltaLake:
                 Schema.from_arrow(schema),
                 mode="ignore",
                 partition_by=list(self.ref.partition_by),
-                storage_options=dict(self.ref.storage),
+                storage_options=self._options,
             )
             return
         known = {name.lower() for name in pa.schema(table.schema().to_arrow()).names}
@@ -97,20 +107,38 @@ class DeltaLake:
         return str(self._existing().version())
 
     def compact(self, target_bytes: int, name: str) -> int:
-        metrics = self._existing().optimize.compact(target_size=target_bytes)
+        """delta-rs puts joined files into folders that are named after their partition, so those of
+        values that are too long for that are left as they are."""
+        table = self._existing()
+        long = {
+            (column, value)
+            for file in self.files()
+            for column, value in file.partition.items()
+            if value is not None and folder_value(column, value) != value
+        }
+        others = [(column, "!=", value) for column, value in sorted(long)]
+        metrics = table.optimize.compact(others or None, target_size=target_bytes)
         return int(metrics["numFilesRemoved"])
 
     def clean(self, older_than_s: int, now_s: float) -> int:
         table = self._existing()
-        removed = table.vacuum(
+        removed = self._vacuum(max(older_than_s, ORPHAN_S), full=True)
+        if older_than_s < ORPHAN_S:
+            removed += self._vacuum(older_than_s, full=False)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        return removed
+
+    def _vacuum(self, older_than_s: int, *, full: bool) -> int:
+        """What the log says was removed; with `full`, also all that the log does not know."""
+        there = {file.path for file in self.folder.walk()}
+        listed = self._existing().vacuum(
             retention_hours=older_than_s // 3600,
             dry_run=False,
             enforce_retention_duration=False,
-            full=True,
+            full=full,
         )
-        table.create_checkpoint()
-        table.cleanup_metadata()
-        return len(removed)
+        return len(there.intersection(unquote(path) for path in listed))
 
 
 def _add(file: DataFile) -> AddAction:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import from_bytes
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
@@ -22,13 +22,25 @@ from pyiceberg.utils.datetime import days_to_date
 
 from headwater.lake.files import join_files
 from headwater.lake.locations import Folder, absolute, is_url
-from headwater.lake.tables import DataFile, LakeError, Layout, Mark, TableRef, matches
+from headwater.lake.stores import from_iceberg, iceberg_properties
+from headwater.lake.tables import (
+    ORPHAN_S,
+    DataFile,
+    LakeError,
+    Layout,
+    Mark,
+    TableRef,
+    matches,
+)
 
 CATALOG_FILE = "iceberg.db"
 """The catalog of the tables that are given as folders, in the folder above them."""
 
 COMMIT_TRIES = 5
 """Others may write to the table: upkeep, or another query."""
+
+_RACES = (CommitFailedException, ValidationException)
+"""Somebody else was first."""
 
 _QUERY, _BATCH = "headwater.query", "headwater.batch"
 _MARK = "headwater.mark."
@@ -59,12 +71,26 @@ class IcebergLake:
 
     @property
     def folder(self) -> Folder:
-        return Folder(self._existing().location(), self.ref.storage)
+        table = self._existing()
+        return self._at(table.location(), table.io.properties)
+
+    def _at(self, location: str, properties: Mapping[str, Any]) -> Folder:
+        """A catalog may itself say how to get at a table, so its word comes first."""
+        return Folder(location, {**self.ref.storage, **from_iceberg(properties)})
+
+    def check(self) -> None:
+        if self._table is not None:
+            self.folder.check()
+            return
+        properties = self._catalog.properties
+        warehouse = str(properties.get("warehouse", ""))
+        if is_url(warehouse):
+            self._at(warehouse, properties).check()
 
     @property
     def layout(self) -> Layout:
-        ref, location = self.ref, self.folder.location
-        return Layout(location, ref.storage, ref.partition_by, stores_partitions=True)
+        folder, by = self.folder, self.ref.partition_by
+        return Layout(folder.location, folder.storage, by, stores_partitions=True)
 
     def schema(self) -> pa.Schema | None:
         if self._table is None:
@@ -107,7 +133,7 @@ class IcebergLake:
                     transaction.set_properties({_MARK + mark.query: str(mark.batch)})
                     self._exchange(transaction, files, old, mark)
                 return
-            except CommitFailedException:  # somebody else was first
+            except _RACES:
                 if not tries_left:
                     raise
 
@@ -143,25 +169,9 @@ class IcebergLake:
         return found
 
     def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
-        found = [self._file(file) for file in self._scan()]
+        table = self._existing()  # once: each time it is asked for, it is read anew
+        found = [_file(table, file) for file in self._scan()]
         return [file for file in found if matches(file, where)]
-
-    def _file(self, file: IcebergFile) -> DataFile:
-        table = self._existing()
-        fields = table.specs()[file.spec_id].fields
-        partition = {
-            field.name: _text(field.name, file.partition[index], table)
-            for index, field in enumerate(fields)
-        }
-        low, high = (_offset(table, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
-        return DataFile(
-            file.file_path.removeprefix(self.folder.url("")),
-            file.file_size_in_bytes,
-            file.record_count,
-            partition,
-            low,
-            high,
-        )
 
     def current_version(self) -> str:
         snapshot = self._existing().current_snapshot()
@@ -170,25 +180,40 @@ class IcebergLake:
         return str(snapshot.snapshot_id)
 
     def compact(self, target_bytes: int, name: str) -> int:
-        joined = join_files(self, target_bytes, name)
+        joined = join_files(self, self.files(), target_bytes, name)
+        if not joined:
+            return 0
+        new = [each.new for each in joined]
         paths = {file.path for each in joined for file in each.old}
-        old = [file for file in self._scan() if self._file(file).path in paths]
-        if joined:
-            with self._existing().transaction() as transaction:
-                new = [each.new for each in joined]
-                self._exchange(transaction, new, old, Mark("maintenance", 0))
-        return len(old)
+        for _ in range(COMMIT_TRIES):
+            table = self._existing()
+            old = [file for file in self._scan() if _path(table, file) in paths]
+            if len(old) < len(paths):
+                break  # somebody has overwritten or joined them meanwhile
+            try:
+                with table.transaction() as transaction:
+                    self._exchange(transaction, new, old, Mark("maintenance", 0))
+                return len(old)
+            except _RACES:
+                continue
+        raise LakeError(
+            f"others changed the table {self.ref.location} while its files were joined; run this "
+            "again when fewer write to it"
+        )
 
     def clean(self, older_than_s: int, now_s: float) -> int:
         """Snapshots that are older go, then the files that no snapshot has."""
         table = self._existing()
+        counted = _all_paths(table)
         oldest = datetime.fromtimestamp(now_s - older_than_s, UTC).replace(tzinfo=None)
         table.maintenance.expire_snapshots().older_than(oldest).commit()
         table.refresh()
-        known = set(table.inspect.all_files()["file_path"].to_pylist())
+        known = _all_paths(table)
         folder, removed = self.folder, 0
         for file in list(folder.walk("data")):
-            if folder.url(file.path) not in known and file.written_s <= now_s - older_than_s:
+            url = folder.url(file.path)
+            keep_s = older_than_s if url in counted else max(older_than_s, ORPHAN_S)
+            if url not in known and file.written_s <= now_s - keep_s:
                 folder.delete(file.path)
                 removed += 1
         return removed
@@ -201,8 +226,9 @@ def _locate(ref: TableRef) -> tuple[Catalog, str]:
             raise LakeError(
                 f"with a catalog, the table is namespace.name. received={ref.location!r}"
             )
-        given = dict(ref.catalog)
-        return load_catalog(given.pop("name", "headwater"), **given, **ref.storage), ref.location
+        storage = {**ref.storage, **from_iceberg(ref.catalog)}
+        given = {**iceberg_properties(storage), **ref.catalog}
+        return load_catalog(given.pop("name", "headwater"), **given), ref.location
     location = absolute(ref.location)
     if is_url(location):
         raise LakeError("an Iceberg table in an object store needs a catalog; name one")
@@ -211,6 +237,27 @@ def _locate(ref: TableRef) -> tuple[Catalog, str]:
     uri = f"sqlite:///{parent}/{CATALOG_FILE}"
     catalog = load_catalog("headwater", type="sql", uri=uri, warehouse=parent)
     return catalog, f"headwater.{name.replace('.', '_')}"
+
+
+def _all_paths(table: Table) -> set[str]:
+    """Of the files of all snapshots."""
+    return set(table.inspect.all_files()["file_path"].to_pylist())
+
+
+def _path(table: Table, file: IcebergFile) -> str:
+    return file.file_path.removeprefix(f"{absolute(table.location())}/")
+
+
+def _file(table: Table, file: IcebergFile) -> DataFile:
+    fields = table.specs()[file.spec_id].fields
+    partition = {
+        field.name: _text(field.name, file.partition[index], table)
+        for index, field in enumerate(fields)
+    }
+    low, high = (_offset(table, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
+    return DataFile(
+        _path(table, file), file.file_size_in_bytes, file.record_count, partition, low, high
+    )
 
 
 def _describe(

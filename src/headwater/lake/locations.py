@@ -10,16 +10,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from headwater.lake.stores import open_filesystem
+
 LISTED_PREFIX = "_headwater"
 """Our own files in a table's folder. Readers of lake tables skip names with an underscore."""
-
-_S3_OPTIONS = {
-    "AWS_ACCESS_KEY_ID": "access_key",
-    "AWS_SECRET_ACCESS_KEY": "secret_key",
-    "AWS_SESSION_TOKEN": "session_token",
-    "AWS_REGION": "region",
-    "AWS_ENDPOINT_URL": "endpoint_override",
-}
 
 
 class Found(NamedTuple):
@@ -47,7 +41,27 @@ class Folder:
 
     def __init__(self, location: str, storage: Mapping[str, str] | None = None) -> None:
         self.location = absolute(location)
-        self._fs, self._root = _open(self.location, storage or {})
+        self.storage = dict(storage or {})
+        self._fs, self._root = _open(self.location, self.storage)
+
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self._fs, pafs.LocalFileSystem)
+
+    def check(self) -> None:
+        """Raises OSError when an object store cannot be used: no answer, no right, no bucket."""
+        if self._is_local:
+            return
+        try:
+            self._fs.get_file_info(pafs.FileSelector(self._root))
+        except FileNotFoundError:
+            # Nothing is there yet. S3 has said so of the folder, others may mean the bucket.
+            bucket = self._root.partition("/")[0]
+            if not isinstance(self._fs, pafs.S3FileSystem) and not self._has(bucket):
+                raise
+
+    def _has(self, full: str) -> bool:
+        return bool(self._fs.get_file_info(full).type != pafs.FileType.NotFound)
 
     def url(self, path: str) -> str:
         """The full name of a file, as other programs take it."""
@@ -60,7 +74,7 @@ class Folder:
         """Replace a file in one step: a reader sees the old one or the new one whole."""
         full = self._full(path)
         self._make_parent(full)
-        if not isinstance(self._fs, pafs.LocalFileSystem):
+        if not self._is_local:
             with self._fs.open_output_stream(full) as stream:
                 stream.write(data)
             return
@@ -87,7 +101,7 @@ class Folder:
         return self._fs.open_output_stream(full)
 
     def _make_parent(self, full: str) -> None:
-        if isinstance(self._fs, pafs.LocalFileSystem):
+        if self._is_local:
             os.makedirs(os.path.dirname(full), exist_ok=True)
 
     def exists(self, path: str) -> bool:
@@ -97,14 +111,21 @@ class Folder:
         """Nothing happens when the source is gone, and the target there."""
         try:
             self._fs.move(self._full(source), self._full(target))
-        except (FileNotFoundError, pa.ArrowException):
+        except (OSError, pa.ArrowException):  # S3 has no error of its own for a missing source
             if not self.exists(target):
                 raise
+
+    def touch(self, path: str) -> None:
+        """Have a file dated now, unless it is somebody else's. An object store does so by itself
+        when it is moved."""
+        if self._is_local:
+            with suppress(FileNotFoundError, PermissionError):
+                os.utime(self._full(path))
 
     def sync(self) -> None:
         """Returns when all that was written is on disk, by whichever library. Object stores are
         always so."""
-        if isinstance(self._fs, pafs.LocalFileSystem):
+        if self._is_local:
             os.sync()
 
     def delete(self, path: str) -> None:
@@ -129,12 +150,4 @@ class Folder:
 def _open(location: str, storage: Mapping[str, str]) -> tuple[Any, str]:
     if not is_url(location):
         return pafs.LocalFileSystem(), location
-    scheme, _, rest = location.partition("://")
-    if scheme in ("s3", "s3a"):
-        given = {**os.environ, **storage}
-        options = {ours: given[name] for name, ours in _S3_OPTIONS.items() if name in given}
-        if options.get("endpoint_override", "").startswith("http://"):
-            options["scheme"] = "http"
-        return pafs.S3FileSystem(**options), rest
-    filesystem, root = pafs.FileSystem.from_uri(location)
-    return filesystem, root.rstrip("/")
+    return open_filesystem(location, storage)

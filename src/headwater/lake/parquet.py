@@ -1,14 +1,20 @@
 """Parquet in plain folders, with a log of commits of our own beside the data.
 
     bucket=b/stream=s/day=2026-01-31/{name}.parquet     what counts
-    …/{name}.parquet.staged                             written, but not committed
+    …/_{name}.parquet.staged                            written, but not committed
+    …/_{name}.parquet.old                               joined with others; kept for who reads it
     _headwater/schema.arrow                             the columns
     _headwater/commits/{query}/{batch}.json             what a batch adds and removes
     _headwater/versions/{digest}.json                   the files of a version somebody reads
 
 The commit is the file in `commits`, written in one step. Then the staged files get their names and
-the removed ones go, which a crash may interrupt and whoever opens the table next finishes. So a
-reader that knows nothing of this log never sees a file that was not committed, nor one twice.
+the removed ones go, which a crash may interrupt and whoever commits next finishes; until then our
+own readers leave out what does not count. So a reader that knows nothing of this log never sees a
+file that was not committed, nor one twice: whether it takes names that end in `.parquet`, or all
+that do not begin with an underscore.
+
+An object store has to replace an object in one step and list what is there: all do. It need not
+rename: a copy under the final name is whole or not there, and making it again changes nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +22,30 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from headwater.lake.files import NULL_FOLDER, join_files
+from headwater.lake.files import (
+    HIDDEN,
+    NULL_FOLDER,
+    RETIRED,
+    folder_value,
+    join_files,
+    retired,
+)
 from headwater.lake.locations import LISTED_PREFIX, Folder
-from headwater.lake.tables import DataFile, LakeError, Layout, Mark, TableRef, matches
+from headwater.lake.tables import (
+    ORPHAN_S,
+    DataFile,
+    LakeError,
+    Layout,
+    Mark,
+    TableRef,
+    matches,
+)
 
 STAGED = ".staged"
 MARKS_KEPT = 100
@@ -31,6 +53,7 @@ MARKS_KEPT = 100
 
 _SCHEMA = f"{LISTED_PREFIX}/schema.arrow"
 _COMMITS = f"{LISTED_PREFIX}/commits"
+_VERSIONS = f"{LISTED_PREFIX}/versions"
 _MAINTENANCE = "maintenance"
 """The query that compactions are recorded under."""
 _OFFSETS = re.compile(r"(?:^|/)([0-9]{20})-([0-9]{20})-[^/]*$")
@@ -43,15 +66,24 @@ class ParquetLake:
         self.ref = ref
         self._folder = Folder(ref.location, ref.storage)
 
+    def check(self) -> None:
+        self.folder.check()
+
     @property
     def folder(self) -> Folder:
         return self._folder
 
     @property
     def layout(self) -> Layout:
-        ref, suffix = self.ref, f".parquet{STAGED}"
-        location = self.folder.location
-        return Layout(location, ref.storage, ref.partition_by, suffix, named_folders=True)
+        ref, location = self.ref, self.folder.location
+        return Layout(
+            location,
+            ref.storage,
+            ref.partition_by,
+            prefix=HIDDEN,
+            suffix=f".parquet{STAGED}",
+            named_folders=True,
+        )
 
     def schema(self) -> pa.Schema | None:
         data = self.folder.read(_SCHEMA)
@@ -69,47 +101,82 @@ class ParquetLake:
 
     # -- commits
 
+    def _commits(self, folder: str = _COMMITS) -> list[str]:
+        """A crash may have left others there, that were not written to their end."""
+        return [file.path for file in self.folder.walk(folder) if file.path.endswith(".json")]
+
     def _marks(self, query: str) -> dict[int, str]:
-        folder = f"{_COMMITS}/{quote(query, safe='')}"
-        paths = [file.path for file in self.folder.walk(folder) if file.path.endswith(".json")]
+        paths = self._commits(f"{_COMMITS}/{quote(query, safe='')}")
         return {int(path.rpartition("/")[2].removesuffix(".json")): path for path in paths}
 
     def committed(self, mark: Mark) -> bool:
-        marks = self._marks(mark.query)
-        for batch in sorted(marks)[-1:]:
-            self._finish(marks[batch])
-        return bool(marks) and max(marks) >= mark.batch
+        return self._finish_last(mark.query) >= mark.batch
+
+    def _finish_last(self, query: str) -> int:
+        """Its last batch, which is done then; -1 if there is none. Those before always are."""
+        marks = self._marks(query)
+        if not marks:
+            return -1
+        self._finish(marks[max(marks)])
+        return max(marks)
 
     def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
+        self._finish_last(_MAINTENANCE)  # else others see rows twice that a crash left so
         old = [file.path for file in self.files()] if overwrite else []
-        path = self._record(files, old, mark)
-        self._finish(path)
-        marks = self._marks(mark.query)
+        self._finish(self._record(files, old, mark))
+        self._forget_old(mark.query)
+
+    def _forget_old(self, query: str) -> None:
+        marks = self._marks(query)
         for batch in sorted(marks)[:-MARKS_KEPT]:
             self.folder.delete(marks[batch])
 
-    def _record(self, files: Sequence[DataFile], old: Sequence[str], mark: Mark) -> str:
+    def _record(
+        self, files: Sequence[DataFile], old: Sequence[str], mark: Mark, *, keep: bool = False
+    ) -> str:
         path = f"{_COMMITS}/{quote(mark.query, safe='')}/{mark.batch:020}.json"
-        entry = {"add": [file.path for file in files], "remove": list(old)}
+        entry = {"add": [file.path for file in files], "remove": list(old), "keep": keep}
         self.folder.write(path, json.dumps(entry).encode())
         return path
 
     def _finish(self, path: str) -> None:
         """Do what a commit says. Twice is as good as once."""
-        entry = json.loads(self.folder.read(path) or b"{}")
-        if entry.get("done"):
+        entry = self._pending(path)
+        if entry is None:
             return
-        for staged in entry.get("add", ()):
-            self.folder.move(staged, staged.removesuffix(STAGED))
-        for old in entry.get("remove", ()):
-            self.folder.delete(old)
+        try:
+            for staged in entry["add"]:
+                self.folder.move(staged, _final(staged))
+        except OSError:
+            # Somebody else may have finished it just now, and joined the files already.
+            if self._pending(path) is None:
+                return
+            raise
+        for old in entry["remove"]:
+            if entry.get("keep"):
+                self._retire(old)
+            else:
+                self.folder.delete(old)
         self.folder.write(path, json.dumps({**entry, "done": True}).encode())
+
+    def _retire(self, path: str) -> None:
+        """No longer data to others, and still there for who has planned to read it."""
+        if self.folder.exists(path):
+            self.folder.touch(path)  # how long it is kept counts from now
+            self.folder.move(path, retired(path))
+
+    def _pending(self, path: str) -> dict[str, Any] | None:
+        """What a commit says, if that is not done yet."""
+        data = self.folder.read(path)
+        entry: dict[str, Any] | None = None if data is None else json.loads(data)
+        return None if entry is None or entry.get("done") else entry
 
     # -- files
 
     def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
         found = [_describe(path, size) for path, size in self._listed().items()]
-        return [file for file in found if matches(file, where)]
+        named = {name: folder_value(name, value) for name, value in (where or {}).items()}
+        return [file for file in found if matches(file, where) or matches(file, named)]
 
     def _listed(self) -> dict[str, int]:
         """Paths and sizes."""
@@ -119,9 +186,24 @@ class ParquetLake:
                 raise LakeError(f"no such version of the table. version={self.ref.version}")
             listed: dict[str, int] = json.loads(pinned)
             return listed
-        found = (file for file in self.folder.walk() if file.path.endswith(".parquet"))
+        files = (file for file in self.folder.walk() if file.path.endswith(".parquet"))
         ours = f"{LISTED_PREFIX}/"
-        return {file.path: file.bytes for file in found if not file.path.startswith(ours)}
+        found = {file.path: file.bytes for file in files if not file.path.startswith(ours)}
+        uncounted = self._uncounted(found)
+        return {path: size for path, size in found.items() if path not in uncounted}
+
+    def _uncounted(self, found: Collection[str]) -> set[str]:
+        """Files of commits that are half done: what they add does not count before all of it is
+        there, and what they remove does until then."""
+        last: dict[str, str] = {}
+        for path in self._commits():
+            query = path.rpartition("/")[0]
+            last[query] = max(last.get(query, ""), path)
+        uncounted: set[str] = set()
+        for entry in filter(None, map(self._pending, last.values())):
+            added = {_final(path) for path in entry["add"]}
+            uncounted.update(entry["remove"] if added.issubset(found) else added)
+        return uncounted
 
     def current_version(self) -> str:
         listed = json.dumps(self._listed(), sort_keys=True).encode()
@@ -133,30 +215,58 @@ class ParquetLake:
 
     def compact(self, target_bytes: int, name: str) -> int:
         """Readers that know nothing of the log may see rows twice while files are exchanged."""
-        joined = join_files(self, target_bytes, name)
-        following = max(self._marks(_MAINTENANCE), default=-1) + 1
-        for number, (new, old) in enumerate(joined, following):
-            mark = Mark(_MAINTENANCE, number)
-            self._finish(self._record([new], [file.path for file in old], mark))
-        return sum(len(old) for _, old in joined)
+        earlier = self._marks(_MAINTENANCE)
+        for path in earlier.values():
+            self._finish(path)  # else what a crash left there twice would be joined
+        joined = join_files(self, self._settled(), target_bytes, name)
+        following = max(earlier, default=-1) + 1
+        done = 0
+        for new, old in joined:
+            paths = [file.path for file in old]
+            if not all(self.folder.exists(path) for path in paths):
+                continue  # somebody has overwritten the table meanwhile
+            mark = Mark(_MAINTENANCE, following)
+            self._finish(self._record([new], paths, mark, keep=True))
+            following += 1
+            done += len(paths)
+        self._forget_old(_MAINTENANCE)
+        return done
+
+    def _settled(self) -> list[DataFile]:
+        """All but the files of commits that are not done: those are their writers' to finish."""
+        files = self.files()  # before the commits: what one of them adds later is not here
+        found = [self._pending(path) for path in self._commits()]
+        pending = [entry for entry in found if entry is not None]
+        busy = {_final(path) for entry in pending for path in entry["add"]}
+        busy |= {path for entry in pending for path in entry["remove"]}
+        return [file for file in files if file.path not in busy]
 
     def clean(self, older_than_s: int, now_s: float) -> int:
-        for file in list(self.folder.walk(_COMMITS)):
-            self._finish(file.path)
-        versions = f"{LISTED_PREFIX}/versions/"
+        for path in self._commits():
+            self._finish(path)
+        orphan_s = max(older_than_s, ORPHAN_S)
         left = [
             file.path
             for file in self.folder.walk()
-            if file.written_s <= now_s - older_than_s
-            and (file.path.endswith(STAGED) or file.path.startswith(versions))
+            if (file.path.endswith(STAGED) and file.written_s <= now_s - orphan_s)
+            or (_is_old(file.path) and file.written_s <= now_s - older_than_s)
         ]
         for path in left:
             self.folder.delete(path)
         return len(left)
 
 
+def _final(staged: str) -> str:
+    folder, slash, name = staged.rpartition("/")
+    return f"{folder}{slash}{name.removeprefix(HIDDEN).removesuffix(STAGED)}"
+
+
 def _version(version: str) -> str:
-    return f"{LISTED_PREFIX}/versions/{version}.json"
+    return f"{_VERSIONS}/{version}.json"
+
+
+def _is_old(path: str) -> bool:
+    return path.endswith(f".parquet{RETIRED}") or path.startswith(f"{_VERSIONS}/")
 
 
 def _describe(path: str, size: int) -> DataFile:

@@ -13,13 +13,14 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from headwater.lake.locations import Folder
+from headwater.lake.errors import LakeError as LakeError
+from headwater.lake.locations import Folder, is_url
+from headwater.lake.stores import advice
 
 FORMATS = ("delta", "iceberg", "parquet")
 
-
-class LakeError(Exception):
-    """A table that cannot be used as asked. The message says what to do."""
+ORPHAN_S = 24 * 60 * 60
+"""Files that no commit names may be of a task that still runs: they are kept for this at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class TableRef:
     catalog: Mapping[str, str] = field(default_factory=dict)
     """Iceberg only: the properties of a catalog, as pyiceberg has them."""
     storage: Mapping[str, str] = field(default_factory=dict)
-    """Options of an object store, by the names of its environment variables."""
+    """Options of an object store, by the names of its environment variables: see stores.py."""
     version: str | None = None
     """Read the table as it was then; None for the latest."""
 
@@ -76,8 +77,9 @@ class Layout:
     location: str
     storage: Mapping[str, str]
     partition_by: tuple[str, ...]
+    prefix: str = ""
     suffix: str = ".parquet"
-    """How the names of new files end, until they count."""
+    """How the names of new files begin and end, until they count."""
     stores_partitions: bool = False
     """Whether the files hold the partition columns too."""
     named_folders: bool = False
@@ -106,6 +108,9 @@ class LakeTable(Protocol):
     def folder(self) -> Folder:
         """Where its files are. Raises FileNotFoundError when that is not known yet."""
 
+    def check(self) -> None:
+        """Raises OSError when the place of its files cannot be used; see Folder.check."""
+
     def schema(self) -> pa.Schema | None:
         """The columns, partitions included; None when there is no table yet."""
 
@@ -128,7 +133,8 @@ class LakeTable(Protocol):
         """Join small files; `name` is part of the new names. Returns how many files went."""
 
     def clean(self, older_than_s: int, now_s: float) -> int:
-        """Remove files that no longer count, or never did. Returns how many."""
+        """Remove files that no longer count and are older, and those that never did and are older
+        than ORPHAN_S too. Returns how many."""
 
 
 def open_table(ref: TableRef) -> LakeTable:
@@ -148,4 +154,20 @@ def open_table(ref: TableRef) -> LakeTable:
             f'{ref.format} tables need more: pip install "headwater[spark]" (missing: {error.name})'
         ) from error
     table: LakeTable = opener(ref)
+    return table
+
+
+def reach_table(ref: TableRef) -> LakeTable:
+    """Opens a table whose place can be used. Raises LakeError that says what to set if not.
+
+    The libraries themselves say so late, or try for minutes.
+    """
+    place = str(ref.catalog.get("warehouse", "")) if ref.catalog else ref.location
+    try:
+        table = open_table(ref)
+        table.check()
+    except OSError as error:
+        reason = str(error).partition(" (Request ID")[0]
+        hint = f"; {advice(place)}" if is_url(place) else ""
+        raise LakeError(f"cannot reach {place or ref.location}: {reason}{hint}") from error
     return table

@@ -7,6 +7,7 @@ wrote again counts for nothing and is cleaned later.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,12 +27,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headwater.client import Client, StreamNotFound
+from headwater.client import Client, Refused, StreamNotFound, StreamSummary
+from headwater.client.records import read_batches
 from headwater.lake import archive, archiving
 from headwater.lake.columns import KINDS, Column, kinds_of, settle
 from headwater.lake.files import read_file, write_file, write_files
 from headwater.lake.locations import Folder
-from headwater.lake.ranges import Range, add_ranges
+from headwater.lake.ranges import Range, add_ranges, read_ranges
 from headwater.lake.tables import (
     DataFile,
     LakeError,
@@ -40,8 +42,13 @@ from headwater.lake.tables import (
     Mark,
     TableRef,
     open_table,
+    reach_table,
 )
+from headwater.pipeline.batches import read_batch
+from headwater.spark import workers
 from headwater.spark.writer import BATCH_ID, QUERY_ID, MissingIds
+
+log = logging.getLogger("headwater.pipeline")
 
 FORMAT = "headwater_lake"
 FLUSH_BYTES = 64 * 1024 * 1024
@@ -60,6 +67,17 @@ class SinkOptions:
     overwrite: bool
     endpoint: str
     token: str | None
+    encryption_key: str | None
+    ca_file: str | None
+    checkpoint: str
+
+    def client(self) -> Client:
+        return Client(
+            self.endpoint,
+            token=self.token,
+            encryption_key=self.encryption_key,
+            ca_file=self.ca_file,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +102,7 @@ class LakeDataSource(DataSource):
         return TableRef.decode(self.options["table"])
 
     def schema(self) -> StructType:
-        schema = open_table(self._ref()).schema()
+        schema = reach_table(self._ref()).schema()
         if schema is None:
             raise LakeError(f"there is no table at {self._ref().location}")
         return from_arrow_schema(schema)
@@ -102,11 +120,14 @@ class LakeDataSource(DataSource):
             overwrite=overwrite,
             endpoint=given.get("endpoint", ""),
             token=given.get("token") or None,
+            encryption_key=given.get("encryptionKey") or None,
+            ca_file=given.get("caFile") or None,
+            checkpoint=given.get("checkpointLocation", ""),
         )
         wanted = archive.SCHEMA if options.archive else _arrow_schema(schema)
         # Spark asks for a writer on the driver, anew for each batch: so it knows the columns that
         # the batch before has added, and executors need not open the table.
-        table = open_table(options.table)
+        table = reach_table(options.table)
         table.evolve(wanted)
         known = table.schema()
         assert known is not None
@@ -150,6 +171,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
         self.known = known
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        workers.settle()
         query, batch, task = _ids()
         files: list[DataFile] = []
         columns: list[Mapping[str, str]] = []
@@ -186,12 +208,14 @@ class LakeWriter(DataSourceStreamArrowWriter):
             if files or self.options.overwrite:
                 table.commit(files, mark, overwrite=self.options.overwrite)
         if self.options.archive:
-            added = [each for message in written for each in message.ranges]
-            ranges = add_ranges(table.folder, mark.query, _joined(added))
+            added = read_batch(self.options.checkpoint, self.options.table.storage, batchId)
+            if added is None:
+                added = _joined([each for message in written for each in message.ranges])
+            ranges = add_ranges(table.folder, mark.query, added)
             if self.options.trim:
                 table.folder.sync()  # before the server forgets its own copy
-                with Client(self.options.endpoint, token=self.options.token) as client:
-                    trim_settled(client, ranges, batchId)
+                with self.options.client() as client:
+                    trim_settled(client, ranges, batchId, read_ranges(table.folder))
 
     def _settled(self, table: LakeTable, written: Sequence[Written]) -> list[DataFile]:
         """The files, under names of columns that they and the table agree on."""
@@ -256,11 +280,14 @@ def _rewrite(table: LakeTable, file: DataFile, changed: Mapping[str, Column]) ->
     return replace(file, path=path, bytes=write_file(table.folder, path, rows))
 
 
-def trim_settled(client: Client, ranges: Sequence[Range], batch: int | None) -> int:
+def trim_settled(
+    client: Client, ranges: Sequence[Range], batch: int | None, archived: Sequence[Range]
+) -> int:
     """Have the server forget what is archived and will not be asked for again.
 
     That is all before the last batch, since Spark may still repeat that one; everything when
-    `batch` is None, because the query has ended in order. Returns how many streams were trimmed.
+    `batch` is None, because the query has ended in order. `ranges` are those of the query,
+    `archived` all that the table has. Returns how many streams were trimmed.
     """
     trimmed = 0
     for each in ranges:
@@ -268,11 +295,49 @@ def trim_settled(client: Client, ranges: Sequence[Range], batch: int | None) -> 
             continue  # done already
         to = each.settled if each.batch == batch else each.end
         try:
-            client.trim(each.bucket, each.stream, to, stream_id=each.stream_id)
+            if _nothing_is_lost(client, each, to, archived):
+                client.trim(each.bucket, each.stream, to, stream_id=each.stream_id)
+                trimmed += 1
         except StreamNotFound:
             continue
-        trimmed += 1
     return trimmed
+
+
+def _nothing_is_lost(client: Client, each: Range, to: int, archived: Sequence[Range]) -> bool:
+    """Whether the server has records before `to`, and the table has all of them."""
+    now = client.stream(each.bucket, each.stream)
+    if now is None or now.id != each.stream_id or to <= now.first:
+        return False
+    covering = [one.first for one in archived if one.key == each.key and one.first < to <= one.end]
+    first = min(covering, default=to)
+    if first <= now.first or not _has_messages(client, now, first):
+        return True
+    log.warning(
+        "%s/%s is not trimmed: the table has its records from %d on, and not those from %d",
+        each.bucket,
+        each.stream,
+        first,
+        now.first,
+    )
+    return False
+
+
+def _has_messages(client: Client, stream: StreamSummary, end: int) -> bool:
+    """Whether there is anything before `end` that an archive takes: it has no commands."""
+    batches = read_batches(
+        client,
+        stream.bucket,
+        stream.name,
+        first=stream.first,
+        end=end,
+        stream_id=stream.id,
+    )
+    try:
+        return next(batches, None) is not None
+    except Refused:
+        return True  # what cannot be read is not known to be a command
+    finally:
+        client.close()  # the rest of the answer is not wanted
 
 
 # -- reading
@@ -288,9 +353,10 @@ class LakeReader(DataSourceReader):
         table = open_table(self.ref)
         schema = table.schema()
         assert schema is not None
-        location, storage = table.folder.location, self.ref.storage
+        folder = table.folder
         return [
-            InputPartition((location, storage, schema, group)) for group in _packed(table.files())
+            InputPartition((folder.location, folder.storage, schema, group))
+            for group in _packed(table.files())
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

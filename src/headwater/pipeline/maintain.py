@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import secrets
 
-from headwater.lake.tables import LakeError, TableRef, open_table
+from headwater.lake.tables import LakeError, TableRef, reach_table
 
 
 def maintain(ref: TableRef, target_bytes: int, keep_s: int) -> tuple[int, int]:
     """Returns how many files were joined, and how many removed."""
-    table = open_table(ref)
+    if target_bytes <= 0 or keep_s < 0:
+        raise LakeError(
+            "files are joined up to a size above 0, and old ones kept for 0 hours or more. "
+            f"received={target_bytes} bytes, {keep_s / 3600:g} hours"
+        )
+    table = reach_table(ref)
     if table.schema() is None:
         raise LakeError(f"there is no {ref.format} table at {ref.location}")
     name = f"joined-{secrets.token_hex(8)}"

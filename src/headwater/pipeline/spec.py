@@ -135,6 +135,14 @@ class Spec:
     replay: Replay | None = None
 
     @property
+    def tables(self) -> tuple[TableRef, ...]:
+        """Every table that it reads or writes."""
+        read = [table for source in self.sources for table in (source.table, source.archive)]
+        jobs = [job.table for job in (self.archive, self.replay) if job is not None]
+        found = (*read, *(sink.table for sink in self.sinks), *jobs)
+        return tuple(table for table in found if table is not None)
+
+    @property
     def kind(self) -> str:
         if self.archive is not None:
             return "archive"
