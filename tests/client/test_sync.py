@@ -6,11 +6,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater import client as api
-from headwater.client import Client, Producer, protocol
+from headwater.client import Client, Producer, protocol, sync
 from headwater.client.errors import refusal
 from headwater.client.protocol import Endpoint
 from headwater.client.records import read_batches
@@ -98,6 +99,9 @@ def test_a_record_is_found_by_its_time(client: Client) -> None:
     client.append("things", "s", encode_records([b"1"]))
     assert client.seq_at("things", "s", 0) == 0
     assert client.seq_at("things", "s", 2**45) == 1
+    # Asked without a body in the answer, which would say what is missing.
+    with pytest.raises(api.StreamNotFound, match="no such stream"):
+        client.seq_at("things", "t", 0)
 
 
 def test_a_connection_that_ended_while_it_was_idle_is_not_used(tmp_path: Path) -> None:
@@ -126,6 +130,78 @@ def test_requests_outlive_a_server_that_is_killed(tmp_path: Path) -> None:
         again = client.append("things", "s", encode_records(bodies), Producer("p", 0, 0))
         assert again.repeat
         restart.join()
+
+
+class CutClient(Client):
+    """Its connection can break in the middle of an answer."""
+
+    def cut(self) -> None:
+        assert self._connection is not None and self._connection.sock is not None
+        self._connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def cut_client() -> Iterator[CutClient]:
+    with serving(shutdown_grace_s=0.0) as server, CutClient(server.url) as found:
+        yield found
+
+
+class Patience:
+    """In the place of `time`: moves when it is told to, and waits for nobody."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_every_cut_off_of_a_long_read_has_the_whole_time_for_retries(
+    cut_client: CutClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, patience = cut_client, Patience()
+    monkeypatch.setattr(sync, "time", patience)
+    client.create("things", "s", "application/octet-stream")
+    bodies = [b"%d" % number * 200 for number in range(20_000)]
+    client.append("things", "s", encode_records(bodies))
+    stream = client.stream("things", "s")
+    assert stream is not None
+    found, cuts = [], 0
+    for batch in read_batches(
+        client, "things", "s", first=0, end=stream.tail, stream_id=stream.id, retry_timeout_s=60.0
+    ):
+        found += batch.column("body").to_pylist()
+        patience.now_s += 61.0
+        if cuts < 2:
+            client.cut()
+            cuts += 1
+    assert found == bodies
+
+
+def test_an_answer_that_is_always_cut_off_is_given_up(
+    cut_client: CutClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, patience = cut_client, Patience()
+    monkeypatch.setattr(sync, "time", patience)
+    client.create("things", "s", "application/octet-stream")
+    client.append("things", "s", encode_records([bytes(20_000_000)]))  # more than a socket holds
+    stream = client.stream("things", "s")
+    assert stream is not None
+    begin = client.open_records
+
+    def cut_off(*given: Any) -> sync.Answer:
+        answer = begin(*given)
+        client.cut()
+        patience.now_s += 25.0
+        return answer
+
+    monkeypatch.setattr(client, "open_records", cut_off)
+    with pytest.raises(api.Unreachable, match="records of things/s are cut off"):
+        read(client, "s", 0, stream.tail, stream.id)
+    assert 75.0 < patience.now_s < 101.0
 
 
 def test_a_server_that_is_not_there_is_given_up() -> None:
@@ -164,5 +240,8 @@ def test_patience_is_over_at_once_when_there_is_no_time_left() -> None:
 def test_an_answer_that_is_not_ours_is_shown() -> None:
     with pytest.raises(api.Refused, match="Bad Gateway") as refused:
         protocol.check(400, {}, b"<h1>Bad Gateway</h1>")
+    assert refused.value.code == "unknown"
+    with pytest.raises(api.Refused, match="not found") as refused:
+        protocol.check(404, {}, b"page not found")
     assert refused.value.code == "unknown"
     assert refusal(404, "stream_gone", "gone", {}).status == 404

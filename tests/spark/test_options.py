@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import timedelta
 
-from headwater.spark.options import Bound, OptionError, parse_sink, parse_source
+import pytest
+from hypothesis import example
+from hypothesis import given as given_any
+from hypothesis import strategies as st
+from pyspark.sql.datasource import EqualTo
+
+from headwater.spark.options import (
+    EPOCH,
+    Bound,
+    OptionError,
+    parse_sink,
+    parse_source,
+    parse_time,
+)
+from headwater.spark.pushdown import Narrowed
 
 
 @pytest.mark.parametrize(
@@ -29,7 +43,10 @@ def test_names_are_in_a_bucket_or_have_it_in_front(
         ({}, Bound("earliest")),
         ({"startingOffsets": "LATEST"}, Bound("latest")),
         (
-            {"startingOffsets": '{"a": 5, "b": -1, "c": "earliest", "d": {"id": "1", "seq": 9}}'},
+            {
+                "subscribe": "a,b,c,d",
+                "startingOffsets": '{"a": 5, "b": -1, "c": "earliest", "d": {"id": "1", "seq": 9}}',
+            },
             Bound(
                 "earliest",
                 {
@@ -49,6 +66,19 @@ def test_a_bound_is_a_word_or_numbers_or_a_time(given: dict[str, str], expected:
     assert parse_source({"subscribe": "a", **given}, streaming=False).start == expected
 
 
+@given_any(st.integers(0, 4_000_000_000_000))
+@example(1_092_748_005_452)  # as a float, the product is a little less
+def test_a_time_is_exact_to_the_millisecond(at_ms: int) -> None:
+    moment = EPOCH + timedelta(milliseconds=at_ms)
+    assert parse_time("startingTimestamp", moment.isoformat()) == at_ms
+    assert Narrowed.of([EqualTo(("timestamp",), moment)])[-2:] == (at_ms, at_ms + 1)
+
+
+def test_offsets_of_a_pattern_may_be_of_streams_that_are_yet_to_come() -> None:
+    given = {"subscribePattern": "*", "bucket": "x", "startingOffsets": '{"a": 3}'}
+    assert parse_source(given, streaming=True).start.each == {("x", "a"): 3}
+
+
 def test_a_streaming_query_begins_at_the_end_unless_told() -> None:
     assert parse_source({"subscribe": "a"}, streaming=True).start == Bound("latest")
 
@@ -61,6 +91,8 @@ def test_a_streaming_query_begins_at_the_end_unless_told() -> None:
         ({"subscribe": "a", "startingOffsets": "first"}, "earliest, latest or a JSON object"),
         ({"subscribe": "a", "startingOffsets": "{a"}, "startingOffsets is not valid JSON"),
         ({"subscribe": "a", "startingOffsets": '{"a": -3}'}, "a number for each stream"),
+        ({"subscribe": "a", "startingOffsets": '{"b": 3}'}, "streams that subscribe names.*'b'"),
+        ({"subscribe": "a", "endingOffsets": '{"x/a": 3}'}, "streams that subscribe names.*'x/a'"),
         ({"subscribe": "a", "startingOffsets": '{"a": true}'}, "a number for each stream"),
         ({"subscribe": "a", "startingTimestamp": "2030-01-01T00:00:00"}, "a time with its zone"),
         ({"subscribe": "a", "startingTimestamp": "soon"}, "a time with its zone"),

@@ -311,6 +311,23 @@ def test_a_closed_stream_that_was_read_may_go_away(spark: SparkSession, streams:
     streams.remove("s")
     streams.add("t", [b"more"])
     streams.run(follow, stream="out", bucket=f"{streams.bucket}-out")
+    streams.client.close_stream(streams.bucket, "t")  # after its last record was read
+    streams.run(follow, stream="out", bucket=f"{streams.bucket}-out")
+    streams.remove("t")
+    streams.run(follow, stream="out", bucket=f"{streams.bucket}-out")
+
+
+def test_a_query_may_go_on_with_other_streams(spark: SparkSession, streams: Streams) -> None:
+    streams.make("s", [b"s1"])
+    streams.make("t", [b"t1"])
+    streams.run(streams.follow(spark, subscribe="s,t"), stream="out")
+    streams.add("s", [b"s2"])
+    streams.add("t", [b"t2"])
+    streams.make("u", [b"u1"])
+    streams.run(streams.follow(spark, subscribe="s,u"), stream="out")
+    assert sorted(streams.bodies("out")) == [b"s1", b"s2", b"t1", b"u1"]
+    streams.run(streams.follow(spark, subscribe="s,t,u"), stream="out")
+    assert sorted(streams.bodies("out")) == [b"s1", b"s2", b"t1", b"t2", b"u1"]
 
 
 def test_options_that_are_not_for_streaming_are_refused(

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -36,6 +37,13 @@ TRANSFORM = """
       lake: {from: totals, table: FOLDER/lake/totals, mode: complete}
 """
 
+ARCHIVE_AND_LIVE = """
+    select stream, count(*) as orders, count(distinct id) as ids, min(offset) as first,
+           max(id) as last
+    from stream('orders/*', bucket => 'BUCKET', archive => 'FOLDER/lake/orders')
+    group by stream order by stream
+"""
+
 REPLAY = """
     replay:
       table: FOLDER/lake/orders
@@ -57,17 +65,28 @@ class Desk:
     def run(self, **files: str) -> None:
         """Until there is nothing left to do."""
         paths = [self._write(name, text) for name, text in files.items()]
-        command: list[str | Path] = [sys.executable, "-m", "headwater", "pipeline", "run", *paths]
-        command += ["--once", "--state", self._folder / "state", *self._on]
+        state = self._folder / "state"
+        self._headwater("pipelines.log", "pipeline", "run", *paths, "--once", "--state", state)
+
+    def ask(self, statement: str) -> list[Any]:
+        """The rows that a query prints."""
+        self._headwater("query.log", "query", self._fill(statement), "--output", "json")
+        lines = (self._folder / "query.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def _headwater(self, log: str, *arguments: str | Path) -> None:
+        command: list[str | Path] = [sys.executable, "-m", "headwater", *arguments, *self._on]
         for key, value in self._settings.items():
             command += ["--conf", f"{key}={value}"]
-        run(command, self._folder / "pipelines.log", self._env)
+        run(command, self._folder / log, self._env)
 
     def _write(self, name: str, text: str) -> Path:
         path = self._folder / f"{name}.yaml"
-        filled = text.replace("FOLDER", str(self._folder)).replace("BUCKET", self._streams.bucket)
-        path.write_text(textwrap.dedent(filled))
+        path.write_text(textwrap.dedent(self._fill(text)))
         return path
+
+    def _fill(self, text: str) -> str:
+        return text.replace("FOLDER", str(self._folder)).replace("BUCKET", self._streams.bucket)
 
 
 def run(command: Sequence[str | Path], log: Path, env: dict[str, str]) -> None:
@@ -79,7 +98,7 @@ def order(number: int) -> bytes:
     return json.dumps({"id": number, "item": "abc"[number % 3], "price": number / 2}).encode()
 
 
-def test_each_built_in_pipeline_runs(cluster: Cluster, streams: Streams) -> None:
+def test_each_built_in_pipeline_runs_and_queries_do(cluster: Cluster, streams: Streams) -> None:
     orders = {f"orders/{n}": [order(300 * n + i) for i in range(300)] for n in range(2)}
     for name, bodies in orders.items():
         streams.make(name, bodies, content_type="application/json")
@@ -94,6 +113,13 @@ def test_each_built_in_pipeline_runs(cluster: Cluster, streams: Streams) -> None
     ]
     assert totals.sort_by("item").to_pylist() == expected
     assert sorted(map(json.loads, streams.bodies("totals")), key=str) == expected
+
+    streams.trim("orders/0", 200)
+    streams.add("orders/0", [order(600 + number) for number in range(50)])
+    assert desk.ask(ARCHIVE_AND_LIVE) == [
+        {"stream": "orders/0", "orders": 350, "ids": 350, "first": 0, "last": 649},
+        {"stream": "orders/1", "orders": 300, "ids": 300, "first": 0, "last": 599},
+    ]
 
     desk.run(replay=REPLAY)
     streams.bucket += "-again"

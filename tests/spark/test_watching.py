@@ -12,6 +12,7 @@ from headwater.spark import stream_reader, streams
 from headwater.spark.offsets import Json
 from headwater.spark.options import Selection, parse_source
 from headwater.spark.plan import Range
+from headwater.spark.reader import DataLoss
 from headwater.spark.stream_reader import StreamReader
 from tests.spark.support import Streams, numbers
 from tests.support.inprocess import serving
@@ -72,10 +73,106 @@ def test_nothing_new_is_the_same_offset_to_the_letter(world: Streams) -> None:
     start, _ = step(found, found.initialOffset())
     for _ in range(3):
         assert step(found, start) == (start, [])
+    found.stop()
+
+
+def test_the_end_of_a_stream_is_kept_for_drivers_to_come(world: Streams) -> None:
+    world.make("in/1", numbers(4))
+    found = reader(world, startingOffsets="earliest")
+    start, _ = step(found, found.initialOffset())
     world.client.close_stream("bucket", "in/1")
-    assert step(found, start) == (start, [])
+    end, read = step(found, start)
+    assert read == [] and end["bucket/in/1"]["end"]
+    assert step(found, end) == (end, [])
+    found.stop()
     world.remove("in/1")  # read to its end, so nothing is lost
-    assert step(found, start) == (start, [])
+    later = reader(world, startingOffsets="earliest")
+    assert step(later, end) == (end, [])
+    later.stop()
+
+
+@pytest.mark.parametrize("fewer", [{"subscribe": "in/1"}, {"subscribePattern": "in/1"}])
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_streams_that_are_no_longer_read_keep_their_places(
+    world: Streams, fewer: dict[str, str], strict: str
+) -> None:
+    def start_with(start: Json, **options: str) -> tuple[Json, list[tuple[str, int, int]]]:
+        """One micro-batch of a query that was started again."""
+        given = {"endpoint": world.url, "bucket": world.bucket, "failOnDataLoss": strict, **options}
+        found = StreamReader(parse_source(given, streaming=True))
+        end, read = step(found, start)
+        found.stop()
+        return end, [(part.name, part.first, part.end) for part in read]
+
+    both = {"subscribe": "in/1,in/2"}
+    world.make("in/1", numbers(3))
+    world.make("in/2", numbers(3))
+    offset, _ = start_with({}, startingOffsets="earliest", **both)
+    assert start_with(offset, **fewer) == (offset, [])
+    world.add("in/1", numbers(1))
+    world.add("in/2", numbers(2))
+    offset, read = start_with(offset, **fewer)
+    assert read == [("in/1", 3, 4)]
+    assert start_with(offset, **fewer) == (offset, [])
+    assert start_with(offset, **both)[1] == [("in/2", 3, 5)]
+
+
+def test_what_is_deleted_is_a_loss_only_to_those_who_read_it(world: Streams) -> None:
+    world.make("in/1", numbers(3))
+    world.make("in/2", numbers(3))
+    found = reader(world, startingOffsets="earliest")
+    start, _ = step(found, found.initialOffset())
+    found.stop()
+    world.remove("in/2")
+    narrow = reader(world, subscribePattern="in/1")
+    assert step(narrow, start) == (start, [])
+    narrow.stop()
+    wide = reader(world)
+    with pytest.raises(DataLoss, match="bucket/in/2 was deleted"):
+        step(wide, start)
+    wide.stop()
+
+
+@pytest.mark.parametrize(
+    ("selection", "selected"),
+    [
+        (Selection("bucket", (("bucket", "a/1"),)), ["bucket/a/1"]),
+        (Selection("bucket", pattern="a/*"), ["bucket/a/1", "bucket/a/2"]),
+        (Selection("bucket", prefix="a"), ["bucket/a/1", "bucket/a/2", "bucket/a/b/1"]),
+        (Selection(None, pattern="*/1"), ["bucket/a/1", "other/a/1"]),
+        (Selection(streams.OWN_BUCKET, prefix=""), [f"{streams.OWN_BUCKET}/a/1"]),
+    ],
+    ids=["names", "pattern", "prefix", "everywhere", "own"],
+)
+def test_what_is_selected_is_what_is_found(
+    world: Streams, selection: Selection, selected: list[str]
+) -> None:
+    names = [("bucket", "a/1"), ("bucket", "a/2"), ("bucket", "a/b/1"), ("other", "a/1")]
+    names.append((streams.OWN_BUCKET, "a/1"))
+    for bucket, name in names:
+        world.client.create(bucket, name, "text/plain")
+    assert sorted(streams.find(world.client, selection)) == selected
+    told = [
+        f"{bucket}/{name}" for bucket, name in names if streams.selects(selection, bucket, name)
+    ]
+    assert sorted(told) == selected
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_stream_that_goes_away_while_its_beginning_is_looked_for(
+    world: Streams, strict: str
+) -> None:
+    world.make("in/1", numbers(3))
+    world.make("in/2", numbers(3))
+    found = reader(world, startingTimestamp="0", failOnDataLoss=strict)
+    found.prepareForTriggerAvailableNow()  # it has seen the streams, and looks no more
+    world.remove("in/1")
+    if strict == "true":
+        with pytest.raises(DataLoss, match="bucket/in/1 was deleted"):
+            step(found, found.initialOffset())
+    else:
+        _, read = step(found, found.initialOffset())
+        assert [(part.name, part.first, part.end) for part in read] == [("in/2", 0, 3)]
     found.stop()
 
 

@@ -22,6 +22,8 @@ PAGE_STREAMS_MAX = 10_000
 RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 5.0
 _RETRIED = frozenset((429, 502, 503, 504))
+_GONE = frozenset((404, 410))
+"""Answers to a HEAD, which have no body to say more."""
 _TEXT_MAX = 300
 
 
@@ -184,6 +186,8 @@ def _refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refused:
         return refusal(status, str(error["code"]), str(error["message"]), headers)
     except (ValueError, KeyError, TypeError):
         text = body[:_TEXT_MAX].decode("utf-8", "replace").strip()
+        if status in _GONE and not text:
+            return refusal(status, "stream_not_found", "no such stream", headers)
         return refusal(status, "unknown", text or "the server gave no reason", headers)
 
 

@@ -31,10 +31,11 @@ def read_batches(
 ) -> Iterator[Any]:
     """The records from `first` up to `end` of one stream, as the server's batches.
 
-    An answer that was cut off is taken up where it ended. Raises OffsetTrimmed, PastTail or
-    StreamNotFound when the records have gone, the last also when the name is another stream's now.
+    An answer that was cut off is taken up where it ended, as long as more records come within the
+    time for retries. Raises OffsetTrimmed, PastTail or StreamNotFound when the records have gone,
+    the last also when the name is another stream's now.
     """
-    tries = Retries(retry_timeout_s)
+    tries: Retries | None = None
     while first < end:
         query = {"from": first, "to": end, "view": view}
         answer = client.open_records(bucket, name, query)
@@ -45,11 +46,13 @@ def read_batches(
                     if batch.num_rows:
                         yield batch
                         first = batch.column(0)[-1].as_py() + 1
+                        tries = None
             # Pulls in the last bytes; fails if the answer was cut off between two batches.
             answer.body.read()
             return
         except _CUT_OFF as error:
             client.close()
+            tries = tries or Retries(retry_timeout_s)
             if not tries.wait():
                 raise Unreachable(f"records of {bucket}/{name} are cut off: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
@@ -25,16 +25,42 @@ def from_json(
     if not isinstance(wanted, StructType):
         raise ValueError(f"the schema has no columns, such as 'a int, b string'. received={schema}")
     others = [name for name in df.columns if name != value]
-    taken = sorted(set(wanted.fieldNames()) & {*others, rescued})
+    every = [*others, *wanted.fieldNames(), rescued]
+    taken = sorted({name for name in every if every.count(name) > 1})
     if taken:
         raise ValueError(
             f"the schema has columns that are there already; drop or rename them first: {taken}"
         )
     fields = StructType([*wanted.fields, StructField(rescued, StringType())])
-    parsed = F.from_json(
-        F.col(value).cast("string"),
-        fields,
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": rescued},
-    )
+    text = F.col(f"`{value}`").cast("string")
+    parsed = F.from_json(text, fields, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": rescued})
+    unread = F.when(~is_json(text), F.make_valid_utf8(text))
     columns = [F.col(f"`{name}`") for name in others]
-    return df.withColumn(value, parsed).select(*columns, F.col(f"`{value}`.*"))
+    found = df.select(*columns, parsed.alias(value), unread.alias(rescued))
+    struct = F.col(f"`{value}`")
+    return found.select(
+        *columns,
+        *(struct[name].alias(name) for name in wanted.fieldNames()),
+        F.coalesce(struct[rescued], F.col(f"`{rescued}`")).alias(rescued),
+    )
+
+
+def is_json(text: Column) -> Column:
+    """Whether a text is one JSON value and nothing else.
+
+    Spark's parser stops where a value ends, and takes nothing at all for null. So it is asked for
+    the length of an array in which the text is the first of two.
+    """
+    length = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]")))
+    return F.is_valid_utf8(text) & F.coalesce(length == 2, F.lit(False))
+
+
+def why_unfit(text: Column, schema: str) -> Column:
+    """What is wrong with a text that was rescued."""
+    return (
+        F.when(~F.is_valid_utf8(text), "the value is not JSON: it is not UTF-8")
+        .when(text.rlike(r"^\s*$"), "the value is not JSON: it is empty")
+        .when(~is_json(text), "the value is not JSON")
+        .when(~text.rlike(r"^\s*\{"), "the value is JSON, but not an object")
+        .otherwise(f"the value does not fit the schema {schema}")
+    )

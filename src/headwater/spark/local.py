@@ -31,10 +31,21 @@ SETTINGS = {
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|encryptionkey",
 }
 
+OF_A_SESSION = "spark.sql."
+"""How the settings begin that a session may change of a Spark that is up, as with Connect."""
+
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+
+ARROW_JAVA_OPTIONS = (
+    "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+)
+"""Spark looks at nulls and lengths itself: a tenth less work for the JVM on what Python sends."""
+
+DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -56,16 +67,19 @@ def session(
     builder = SparkSession.builder.appName(name)
     given = {**SETTINGS, **(settings or {})}
     if master is not None and master.startswith(CONNECT):
-        return _with(builder.remote(master), given)
+        own = {key: value for key, value in SETTINGS.items() if key.startswith(OF_A_SESSION)}
+        return _with(builder.remote(master), {**own, **(settings or {})})
     os.environ["JAVA_HOME"] = str(find_java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master is None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         given = {**LOCAL_SETTINGS, **given}
+    driver = ARROW_JAVA_OPTIONS
     if quiet and LOG_SETTINGS.exists():  # not when the package is in a zip file
-        java = "spark.driver.extraJavaOptions"
-        given[java] = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {given.get(java, '')}"
+        driver += f" -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    for key, ours in ((DRIVER_OPTIONS, driver), (EXECUTOR_OPTIONS, ARROW_JAVA_OPTIONS)):
+        given[key] = f"{ours} {given.get(key, '')}"
     return _with(
         builder.master(master or f"local[{cores or os.cpu_count() or 1},{TASK_TRIES}]"), given
     )
@@ -81,7 +95,9 @@ def session_beside(spark: SparkSession) -> SparkSession:
     """A session with the settings of another, on the same Spark, and with views of its own."""
     if _is_connect(spark):
         # A new one would begin with the server's settings.
-        return cast(SparkSession, spark.cloneSession())  # type: ignore[attr-defined]
+        beside = spark.cloneSession()  # type: ignore[attr-defined]
+        beside.release_session_on_close = True  # PySpark 4.2 leaves it out, and stop() needs it
+        return cast(SparkSession, beside)
     return spark.newSession()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ DEFAULT_BUCKET = "durable-streams"
 """The bucket of the streams at /v1/stream/."""
 
 EARLIEST, LATEST = "earliest", "latest"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ORDERS = ("auto", "kept")
 
 FROM_SPARK = frozenset(("checkpointlocation", "queryname", "outputmode"))
@@ -201,11 +202,12 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
         if not streaming and found.has(name):
             raise OptionError(f"{name} is for streaming queries; use endingOffsets")
+    selection = _selection(found)
     return SourceOptions(
         connection=_connection(found),
-        selection=_selection(found),
-        start=_bound(found, "starting", LATEST if streaming else EARLIEST),
-        end=_bound(found, "ending", LATEST),
+        selection=selection,
+        start=_bound(found, selection, "starting", LATEST if streaming else EARLIEST),
+        end=_bound(found, selection, "ending", LATEST),
         rows_max=found.number("maxOffsetsPerTrigger"),
         bytes_max=found.number("maxBytesPerTrigger"),
         partitions_min=found.number("minPartitions") or 1,
@@ -355,7 +357,7 @@ def parse_name(text: str, bucket: str | None) -> tuple[str, str]:
     return DEFAULT_BUCKET, text
 
 
-def _bound(found: _Given, which: str, default: str) -> Bound:
+def _bound(found: _Given, selection: Selection, which: str, default: str) -> Bound:
     """The timestamp wins over the offsets, as with Kafka."""
     stamp, name = found.text(f"{which}Timestamp"), f"{which}Offsets"
     if stamp is not None:
@@ -367,11 +369,12 @@ def _bound(found: _Given, which: str, default: str) -> Bound:
         if text.lower() not in (EARLIEST, LATEST):
             raise OptionError(f"{name} is earliest, latest or a JSON object. received={text!r}")
         return Bound(text.lower())
-    bucket = found.text("bucket")
-    each = {
-        parse_name(stream, bucket): _place(name, stream, place)
-        for stream, place in _json(name, text).items()
-    }
+    each, known = {}, frozenset(selection.names)
+    for stream, place in _json(name, text).items():
+        key = parse_name(stream, selection.bucket)
+        if known and key not in known:
+            raise OptionError(f"{name} is for streams that subscribe names. received={stream!r}")
+        each[key] = _place(name, stream, place)
     # A stream that is not named is read whole.
     return Bound(EARLIEST if which == "starting" else LATEST, each)
 
@@ -403,7 +406,13 @@ def parse_time(option: str, text: str) -> int:
             f"{option} is a time with its zone, such as 2030-01-31T12:00:00Z, or milliseconds "
             f"since 1970. received={text!r}"
         )
-    return int(moment.timestamp() * 1000)
+    return milliseconds(moment)
+
+
+def milliseconds(moment: datetime) -> int:
+    """Since 1970, rounded down. Not by `timestamp()`, which is a float and now and then falls
+    short."""
+    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def _archive(found: _Given) -> TableRef | None:

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from headwater.client import StreamSummary
+from headwater.spark.options import milliseconds
 from headwater.spark.streams import SeqAt
 
 SEQ_MAX = 2**63 - 1
@@ -105,7 +106,7 @@ def _interval(one: Filter, number: Any) -> tuple[int | None, int | None]:
 
 def _milliseconds(moment: datetime) -> int:
     zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return int(zoned.timestamp() * 1000)
+    return milliseconds(zoned)
 
 
 def _both(choose: Any, one: int | None, other: int | None) -> int | None:

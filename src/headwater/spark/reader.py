@@ -12,11 +12,12 @@ from headwater.client import Client, OffsetTrimmed, PastTail, StreamNotFound, St
 from headwater.client.records import read_batches
 from headwater.lake.archive import ArchiveReader
 from headwater.lake.tables import LakeError
-from headwater.spark import plan, streams
+from headwater.spark import plan, streams, workers
 from headwater.spark.options import OptionError, SourceOptions
 from headwater.spark.plan import Range
 from headwater.spark.pushdown import Narrowed
 from headwater.spark.schema import archived, to_spark
+from headwater.spark.streams import Finder, SeqAt
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 2 * 1024 * 1024
@@ -43,14 +44,14 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
         with options.connection.open() as client:
-            archive = None if options.archive is None else ArchiveReader(options.archive)
-            found = streams.with_archive(streams.find(client, options.selection), archive)
+            finder = Finder(client, options)
+            found = finder.find()
             self._check_names(found)
             ranges = [
                 part
                 for stream in found.values()
                 if self.narrowed.admits(stream.bucket, stream.name)
-                for part in self._range(client, stream)
+                for part in self._range(stream, finder.seq_at)
             ]
         cut = plan.choose_cut(found.values(), options)
         return [InputPartition(part) for part in plan.split(ranges, cut)]
@@ -63,18 +64,19 @@ class BatchReader(DataSourceReader):
                     "bucket are bucket/name; set failOnDataLoss to false to read the others"
                 )
 
-    def _range(self, client: Client, stream: StreamSummary) -> Iterator[Range]:
+    def _range(self, stream: StreamSummary, seq_at: SeqAt) -> Iterator[Range]:
         """None if it is empty."""
-
-        def seq_at(of: StreamSummary, at_ms: int) -> int:
-            return streams.locate(client, of, at_ms)
-
         options = self.options
-        first = streams.resolve(options.start, stream, seq_at)
-        end = streams.resolve(options.end, stream, seq_at)
+        try:
+            first = streams.resolve(options.start, stream, seq_at)
+            end = streams.resolve(options.end, stream, seq_at)
+            low, high = self.narrowed.bounds(stream, seq_at)
+        except StreamNotFound as error:
+            if options.fail_on_data_loss:
+                raise DataLoss(f"{stream.bucket}/{stream.name} was deleted") from error
+            return
         if options.fail_on_data_loss:
             check_bounds(stream, first, end)
-        low, high = self.narrowed.bounds(stream, seq_at)
         first, end = max(first, stream.first, low), min(end, stream.tail, high)
         if first < end:
             yield Range(stream.bucket, stream.name, stream.id, first, end)
@@ -104,6 +106,7 @@ def check_bounds(stream: StreamSummary, first: int, end: int) -> None:
 
 def read_ranges(options: SourceOptions, ranges: Sequence[Range]) -> Iterator[Any]:
     """Spark's batches, in the order of the ranges. Runs on executors."""
+    workers.settle()
     with options.connection.open() as client:
         yield from _coalesced(batch for part in ranges for batch in _read(client, options, part))
 

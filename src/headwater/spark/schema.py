@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -28,26 +29,31 @@ STREAM_ID_FIELD = StructField("stream_id", StringType())
 
 COLUMNS = (
     StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("stream", StringType()),
-    StructField("bucket", StringType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
+    # Spark need not look for nulls, twice for each row, where there are none.
+    StructField("value", BinaryType(), nullable=False),
+    StructField("stream", StringType(), nullable=False),
+    StructField("bucket", StringType(), nullable=False),
+    StructField("offset", LongType(), nullable=False),
+    StructField("timestamp", TimestampType(), nullable=False),
 )
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _HEADERS = pa.list_(pa.field("element", _HEADER))
 _TIMESTAMP = pa.timestamp("us", "UTC")
+_LAST_MS = (2**63 - 1) // 1000
 
-_ARROW = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "stream": pa.string(),
-    "bucket": pa.string(),
-    "offset": pa.int64(),
-    "timestamp": _TIMESTAMP,
-    "headers": _HEADERS,
-    "stream_id": pa.string(),
+_FIELDS = {
+    field.name: field
+    for field in (
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("bucket", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", _TIMESTAMP, nullable=False),
+        pa.field("headers", _HEADERS),
+        pa.field("stream_id", pa.string()),
+    )
 }
 
 
@@ -59,10 +65,10 @@ def schema(*, headers: bool, stream_ids: bool = False) -> StructType:
 def archived(rows: Any, stream_id: str, *, headers: bool, stream_ids: bool) -> Any:
     """Records of an archive, which has Spark's columns already, as Spark's batches."""
     names = [field.name for field in schema(headers=headers).fields]
-    fields = pa.schema([(name, _ARROW[name]) for name in names])
+    fields = pa.schema([_FIELDS[name] for name in names])
     found = rows.select(names).cast(fields)
     if stream_ids:
-        found = found.append_column("stream_id", pa.repeat(pa.scalar(stream_id), rows.num_rows))
+        found = found.append_column("stream_id", repeated(stream_id, rows.num_rows))
     return found.to_batches()
 
 
@@ -75,17 +81,25 @@ def to_spark(
     columns = {
         "key": _keys(sent),
         "value": batch.column("body"),
-        "stream": pa.repeat(pa.scalar(stream), rows),
-        "bucket": pa.repeat(pa.scalar(bucket), rows),
+        "stream": repeated(stream, rows),
+        "bucket": repeated(bucket, rows),
         "offset": batch.column("seq_num").view(pa.int64()),
-        "timestamp": batch.column("timestamp").cast(_TIMESTAMP),
+        "timestamp": _times(batch.column("timestamp")),
     }
     if headers:
         columns["headers"] = _headers(sent)
     if stream_id is not None:
-        columns["stream_id"] = pa.repeat(pa.scalar(stream_id), rows)
-    fields = pa.schema([(name, _ARROW[name]) for name in columns])
+        columns["stream_id"] = repeated(stream_id, rows)
+    fields = pa.schema([_FIELDS[name] for name in columns])
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=fields)
+
+
+def _times(sent: Any) -> Any:
+    """Clients may give times of which Spark has none: they become the last that it has."""
+    try:
+        return sent.cast(_TIMESTAMP)
+    except pa.ArrowInvalid:
+        return pc.min_element_wise(sent.view(pa.int64()), _LAST_MS).cast(sent.type).cast(_TIMESTAMP)
 
 
 def _keys(sent: Any) -> Any:
@@ -120,3 +134,14 @@ def counting(count: int) -> Any:
     """0, 1, 2 …"""
     ones = pa.repeat(pa.scalar(1, pa.int64()), count)
     return pc.subtract(pc.cumulative_sum(ones), 1)
+
+
+def repeated(text: str, rows: int) -> Any:
+    """A column of one text."""
+    return _repeated(text, 1 << (rows - 1).bit_length()).slice(0, rows)
+
+
+@lru_cache(maxsize=64)
+def _repeated(text: str, rows: int) -> Any:
+    """A stream's batches are of about one length, so one column serves them all."""
+    return pa.repeat(pa.scalar(text), rows)

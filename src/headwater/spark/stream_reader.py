@@ -16,14 +16,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headwater.client import Client, StreamSummary
-from headwater.lake.archive import ArchiveReader
+from headwater.client import Client, StreamNotFound, StreamSummary
 from headwater.spark import offsets, plan, streams
 from headwater.spark.offsets import Json, Mark, Offset
 from headwater.spark.options import SourceOptions
 from headwater.spark.plan import Backlog
 from headwater.spark.reader import DataLoss, check_bounds, read_ranges
-from headwater.spark.streams import Found
+from headwater.spark.streams import Finder, Found
 
 log = logging.getLogger("headwater.spark")
 
@@ -62,6 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         before = offsets.decode(start)
         begins = self._begins(watch, before, found)
+        marks = self._unselected(before, found)
         rows_max = bytes_max = None
         if not isinstance(limit, ReadAllAvailable):
             rows_max, bytes_max = self.options.rows_max, self.options.bytes_max
@@ -70,10 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows_max=rows_max,
             bytes_max=bytes_max,
         )
-        marks = {
-            key: _advanced(mark, shares.get(key, 0), found[key]) for key, mark in begins.items()
-        }
-        watch.note_ends(before, found)
+        for key, mark in begins.items():
+            marks[key] = _advanced(mark, shares.get(key, 0), found[key])
         if before.cut is not None and not _moved(before, marks):
             # Unchanged to the letter, which is how Spark sees that there is nothing new.
             watch.nothing_new = (found, start)
@@ -84,9 +82,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each stream is to be read from. Raises DataLoss unless that is allowed."""
         for key, mark in before.marks.items():
             known = found.get(key)
-            if (known is None or known.id != mark.id) and not watch.has_ended(key, mark):
+            if (known is None or known.id != mark.id) and not mark.ended and self._selects(key):
                 self._lose(f"{key} was deleted" + (" and made again" if known else ""))
-        return {key: self._begin(watch, before, key, stream) for key, stream in found.items()}
+        begins = {}
+        for key, stream in found.items():
+            try:
+                begins[key] = self._begin(watch, before, key, stream)
+            except StreamNotFound:
+                self._lose(f"{key} was deleted")
+        return begins
+
+    def _unselected(self, before: Offset, found: Found) -> dict[str, Mark]:
+        """Streams that an earlier start of the query read. They stay in its offsets as they are:
+        should it read them again one day, it goes on there."""
+        gone = before.marks.keys() - found.keys()
+        return {key: before.marks[key] for key in gone if not self._selects(key)}
+
+    def _selects(self, key: str) -> bool:
+        return streams.selects(self.options.selection, *offsets.split_key(key))
 
     def _begin(self, watch: Watch, before: Offset, key: str, stream: StreamSummary) -> Mark:
         mark = before.marks.get(key)
@@ -97,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif before.cut is not None:
             first = stream.first
         else:
-            first = streams.resolve(self.options.start, stream, watch.seq_at)
+            first = streams.resolve(self.options.start, stream, watch.finder.seq_at)
         if self.options.fail_on_data_loss:
             check_bounds(stream, first, first)
         first = min(max(first, stream.first), stream.tail)
@@ -143,14 +156,12 @@ class Watch:
     def __init__(self, options: SourceOptions) -> None:
         self.client: Client = options.connection.open()
         self.seen: Found | None = None
-        self._selection = options.selection
-        self._archive = None if options.archive is None else ArchiveReader(options.archive)
+        self.finder = Finder(self.client, options)
         self.nothing_new: tuple[Found, Json] | None = None
         """What was seen, and how far was read, when there was nothing to read. With very many
         streams it takes a while to see that again."""
         self._frozen = False
         self._look_again_s = 0.0
-        self._ended: set[tuple[str, str]] = set()
 
     def look(self) -> Found:
         """The streams as they are, or were when the query was told to stop there, or a moment
@@ -158,8 +169,7 @@ class Watch:
         started = time.monotonic()
         if self.seen is not None and (self._frozen or started < self._look_again_s):
             return self.seen
-        found = streams.find(self.client, self._selection)
-        self.seen = streams.with_archive(found, self._archive)
+        self.seen = self.finder.find()
         now = time.monotonic()
         self._look_again_s = now + (now - started) * (1 / LOOK_SHARE - 1)
         return self.seen
@@ -170,21 +180,6 @@ class Watch:
         self._look_again_s = 0.0
         self.look()
         self._frozen = True
-
-    def note_ends(self, read: Offset, found: Found) -> None:
-        """Remember streams that are closed and read to their end: what happens to them later is no
-        loss. Kept here because closing a stream alone makes no micro-batch."""
-        for key, stream in found.items():
-            mark = read.marks.get(key)
-            if stream.closed and mark is not None and mark[:2] == (stream.id, stream.tail):
-                self._ended.add((key, stream.id))
-
-    def has_ended(self, key: str, mark: Mark) -> bool:
-        """Was the stream closed, and read to its end, when it was last there?"""
-        return mark.ended or (key, mark.id) in self._ended
-
-    def seq_at(self, stream: StreamSummary, at_ms: int) -> int:
-        return streams.locate(self.client, stream, at_ms)
 
 
 def _backlog(key: str, stream: StreamSummary, first: int) -> Backlog:
@@ -198,10 +193,12 @@ def _advanced(mark: Mark, rows: int, stream: StreamSummary) -> Mark:
 
 
 def _moved(before: Offset, marks: dict[str, Mark]) -> bool:
-    """Is there anything to read, or a place to keep? A stream that has merely gone, or been
-    closed, is not worth a micro-batch."""
+    """Is there anything to read, or a place or an end to keep? A stream that has merely gone is
+    not worth a micro-batch."""
     for key, mark in marks.items():
         known = before.marks.get(key)
         if known is None or (known.id, known.seq) != (mark.id, mark.seq):
+            return True
+        if mark.ended and not known.ended:  # a driver that starts anew has only the offsets
             return True
     return False

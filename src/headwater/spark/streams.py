@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from os.path import commonprefix
 
 from headwater.client import Client, StreamSummary
+from headwater.core.globs import Glob
 from headwater.lake.archive import ArchiveReader
 from headwater.spark.offsets import key_of
-from headwater.spark.options import EARLIEST, LATEST, Bound, Selection
+from headwater.spark.options import EARLIEST, LATEST, Bound, Selection, SourceOptions
 
 NAMES_ASKED_MAX = 100
 """So many streams are asked for one by one; more are picked from a list."""
@@ -18,7 +19,6 @@ Found = dict[str, StreamSummary]
 
 SeqAt = Callable[[StreamSummary, int], int]
 """The first record of a stream that is not older than a time."""
-
 
 OWN_BUCKET = "headwater-pipelines"
 """Where pipelines write their progress. Left out unless it is named: a pipeline that read it would
@@ -33,7 +33,7 @@ def find(client: Client, selection: Selection) -> Found:
         streams = client.streams(
             bucket=selection.bucket, prefix=selection.prefix, pattern=selection.pattern
         )
-    left_out = None if selection.bucket or selection.names else OWN_BUCKET
+    left_out = _left_out(selection)
     return {
         key_of(stream.bucket, stream.name): stream
         for stream in streams
@@ -41,14 +41,19 @@ def find(client: Client, selection: Selection) -> Found:
     }
 
 
-def with_archive(found: Found, archive: ArchiveReader | None) -> Found:
-    """The streams as they are with what an archive has of them."""
-    if archive is None:
-        return found
-    return {
-        key: stream._replace(first=archive.first_of(stream.id, stream.first))
-        for key, stream in found.items()
-    }
+def selects(selection: Selection, bucket: str, name: str) -> bool:
+    """Is a stream of this name read, once it is there?"""
+    if selection.names:
+        return (bucket, name) in selection.names
+    if bucket == _left_out(selection) or selection.bucket not in (None, bucket):
+        return False
+    if selection.pattern is not None:
+        return Glob(selection.pattern).matches(name)
+    return name.startswith(selection.prefix or "")
+
+
+def _left_out(selection: Selection) -> str | None:
+    return None if selection.bucket or selection.names else OWN_BUCKET
 
 
 def _named(client: Client, names: tuple[tuple[str, str], ...]) -> Iterable[StreamSummary]:
@@ -64,12 +69,39 @@ def _named(client: Client, names: tuple[tuple[str, str], ...]) -> Iterable[Strea
     return found
 
 
-def locate(client: Client, stream: StreamSummary, at_ms: int) -> int:
-    """The first record that is not older than a time. Asks only where the list does not tell."""
-    last = stream.last_record_at_ms
-    if last is None or last < at_ms:
-        return stream.tail
-    return min(client.seq_at(stream.bucket, stream.name, at_ms), stream.tail)
+class Finder:
+    """The streams as they are with what an archive has of them, and times in them."""
+
+    def __init__(self, client: Client, options: SourceOptions) -> None:
+        self._client = client
+        self._selection = options.selection
+        self._archive = None if options.archive is None else ArchiveReader(options.archive)
+        self._retained: dict[str, int] = {}
+        """By its id, the first record that the server has of a stream that begins in the
+        archive."""
+
+    def find(self) -> Found:
+        found = find(self._client, self._selection)
+        if self._archive is None:
+            return found
+        retained = {stream.id: stream.first for stream in found.values()}
+        firsts = self._archive.firsts_of(retained)
+        self._retained = {id: first for id, first in retained.items() if firsts[id] < first}
+        return {key: stream._replace(first=firsts[stream.id]) for key, stream in found.items()}
+
+    def seq_at(self, stream: StreamSummary, at_ms: int) -> int:
+        """The first record that is not older than a time; the tail if all are. Asks only where the
+        list does not tell. Raises StreamNotFound."""
+        last = stream.last_record_at_ms
+        if last is None or last < at_ms:
+            return stream.tail
+        retained = self._retained.get(stream.id)
+        if retained is not None and self._archive is not None:
+            where = (stream.bucket, stream.name, stream.id)
+            archived = self._archive.seq_at(*where, stream.first, retained, at_ms)
+            if archived is not None:
+                return archived
+        return min(self._client.seq_at(stream.bucket, stream.name, max(0, at_ms)), stream.tail)
 
 
 def resolve(bound: Bound, stream: StreamSummary, seq_at: SeqAt) -> int:

@@ -24,7 +24,7 @@ class Target(NamedTuple):
 
 
 def named(options: SinkOptions) -> Target:
-    """The stream that the option names."""
+    """The stream that the options name."""
     assert options.stream is not None
     return Target(options.bucket or DEFAULT_BUCKET, options.stream)
 
@@ -72,14 +72,15 @@ def split(batch: Any, options: SinkOptions) -> Iterator[tuple[Target, Any]]:
     """The rows of each stream, in the order in which they came. Raises ValueError for rows without
     a value or a stream."""
     _check_nulls(batch, "value")
-    names = batch.schema.names
-    by_stream = options.stream is None
-    by_bucket = options.bucket is None and "bucket" in names and by_stream
-    if not by_stream:
+    by_bucket = options.bucket is None and "bucket" in batch.schema.names
+    if options.stream is not None and not by_bucket:
         yield named(options), batch
         return
-    _check_nulls(batch, "stream")
-    stream = batch.column("stream")
+    if options.stream is None:
+        _check_nulls(batch, "stream")
+        stream = batch.column("stream")
+    else:
+        stream = pa.repeat(options.stream, batch.num_rows)
     bucket = (
         pc.fill_null(batch.column("bucket"), DEFAULT_BUCKET)
         if by_bucket

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from headwater.client import Client, Producer, ProducerFenced, StreamNotFound
-from headwater.spark import chunks, targets
+from headwater.spark import chunks, targets, workers
 from headwater.spark.options import SinkOptions
 from headwater.spark.targets import Target
 
@@ -88,7 +88,7 @@ class BatchWriter(DataSourceArrowWriter):
             if isinstance(message, Written)
             for target in message.targets
         }
-        if self.options.stream is not None:
+        if self.options.stream is not None and not written:
             written.add(targets.named(self.options))
         with self.options.connection.open() as client:
             for target in sorted(written):
@@ -97,6 +97,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 def write_rows(options: SinkOptions, first: Producer, batches: Iterator[Any]) -> Written:
     """All rows of a task. Returns when they are on disk."""
+    workers.settle()
     with options.connection.open() as client:
         lanes: dict[Target, Lane] = {}
         rows = 0

@@ -95,7 +95,3 @@ def _replace(path: Path, text: str) -> None:
         out.write(text)
     os.chmod(out.name, 0o755)
     os.replace(out.name, path)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{find_java_home()}\n")
