@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headwater.cli.main import main
 from headwater.cli.query import show
-from headwater.client import Client
+from headwater.cli.spark import context_of
+from headwater.client import Client, Unreachable
+from headwater.pipeline import files
+from headwater.pipeline.context import Context
 from headwater.pipeline.progress import Report, Reporter
 from tests.support.inprocess import serving
+from tests.support.keys import KEY
 from tests.support.log import encode_records
 from tests.support.server import ServerProcess
 
@@ -113,6 +119,33 @@ def test_a_server_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no answer from http://127.0.0.1:1" in capsys.readouterr().err
 
 
+def test_what_only_the_environment_says_goes_with_every_request(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADWATER_ENCRYPTION_KEY", KEY)
+    monkeypatch.setenv("HEADWATER_CA_FILE", str(tmp_path / "ca.pem"))
+    arguments = argparse.Namespace(url="https://127.0.0.1:1", token="t")
+    context = context_of(arguments, once=True)
+    assert context.connection == {
+        "endpoint": "https://127.0.0.1:1",
+        "token": "t",
+        "encryptionKey": KEY,
+        "caFile": str(tmp_path / "ca.pem"),
+    }
+    assert KEY not in repr(context)
+    with context.client(retry_timeout_s=0.0) as client:
+        assert client.endpoint.headers["s2-encryption-key"] == KEY
+        with pytest.raises(Unreachable, match="No such file"):  # the certificates
+            client.stream("b", "s")
+
+
+def test_a_pipeline_with_a_server_of_its_own_has_the_same_keys(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("endpoint: http://other\n" + ARCHIVE)
+    spec = files.load(str(tmp_path / "one.yaml"))
+    context = Context("http://one", "t", once=True, encryption_key=KEY, ca_file="ca.pem")
+    assert context.for_spec(spec) == replace(context, endpoint="http://other")
+
+
 def test_a_table_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "maintain", str(tmp_path / "none")]) == 1
     assert "there is no delta table at" in capsys.readouterr().err
@@ -182,3 +215,14 @@ def test_a_query_prints_a_table(tmp_path: Path) -> None:
         0,
         "item  total\n----  -----\na     4.0\nb     2.5\n(2 rows)\n",
     ), ended.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_a_query_of_a_server_that_is_not_there() -> None:
+    statement = "select * from stream('orders')"
+    command = [sys.executable, "-m", "headwater", "query", "--url", "http://127.0.0.1:1", statement]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "headwater: no answer from http://127.0.0.1:1" in ended.stderr
+    assert "Traceback" not in ended.stderr

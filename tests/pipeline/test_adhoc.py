@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from headwater.client import Client
+from headwater.client import Client, ClientError
+from headwater.client.protocol import Request
 from headwater.pipeline import adhoc
 from headwater.pipeline.adhoc import Call, QueryError, parse
 from headwater.pipeline.spec import Streams
 from tests.pipeline.support import Desk
 from tests.support.inprocess import serving
+from tests.support.keys import CIPHERS, KEY
 from tests.support.log import encode_records
 
 
@@ -67,8 +71,15 @@ def test_json_fields_are_found_by_looking_at_records() -> None:
             client.create("b", name, "application/json")
             client.append("b", name, encode_records(bodies))
         found = adhoc.sample(client, Streams(("s/*",), "b"))
-        assert found == {"a": "string", "b": "string", "c": "string", "offset_": "long"}
-        assert adhoc.sample(client, Streams(("t",), "b")) == {"z": "boolean"}
+        assert found == {
+            "a": ("string", ("a",)),
+            "b": ("string", ("b",)),
+            "c": ("string", ("c",)),
+            "offset_": ("long", ("offset", "offset_")),
+        }
+        assert adhoc.sample(client, Streams(("t",), "b")) == {"z": ("boolean", ("z",))}
+        archived = adhoc.sample(client, Streams(("none",), "b"), {"day_": "long", "d": "double"})
+        assert archived == {"day_": ("long", ("day_", "day")), "d": ("double", ("d",))}
         assert adhoc.sample(client, Streams(("none",), "b")) == {}
 
 
@@ -95,3 +106,45 @@ def test_streams_and_tables_in_one_statement(desk: Desk) -> None:
         ("a", 6.0),
         ("b", 11.5),
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_fields_whose_names_cannot_be_those_of_columns(desk: Desk) -> None:
+    desk.put(
+        "odd",
+        {"key": "k", "value": 5, "first name": "Ann", "a.b": 1, "Id": 1, "": True, "x`y": 0.5},
+        {"timestamp": "t", "first_name": "Bob", "id": 2},
+    )
+    names = ["key_", "value_", "timestamp_", "first_name", "a_b", "Id", "`_`", "x_y"]
+    expected = [
+        ("k", 5, None, "Ann", 1, 1, True, 0.5),
+        (None, None, "t", "Bob", None, 2, None, None),
+    ]
+
+    def ask(*more: str) -> list[tuple[Any, ...]]:
+        stream = ", ".join(("'odd'", f"bucket => '{desk.bucket}'", *more))
+        statement = f"select {', '.join(names)} from stream({stream}) order by offset"
+        return [tuple(row) for row in adhoc.query(desk.spark, statement, desk.context).collect()]
+
+    assert ask() == expected
+    archive = 'archive: {streams: odd, bucket: "{bucket}", to: "{folder}/lake", trim: true}'
+    desk.run_once(desk.load(archive))
+    assert desk.bodies("odd") == []
+    assert ask(f"archive => '{desk.folder}/lake'") == expected
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_encrypted_streams_are_read_with_the_key(desk: Desk) -> None:
+    kind = {"Content-Type": "application/json"}
+    basin = json.dumps({"basin": desk.bucket, "config": {"stream_cipher": CIPHERS[0]}}).encode()
+    desk.client.fetch(Request("POST", "/v1/basins", kind, basin))
+    context = replace(desk.context, encryption_key=KEY)
+    with context.client() as client:
+        client.create(desk.bucket, "sealed", "application/json")
+        client.append(desk.bucket, "sealed", encode_records([b'{"a": 1}', b'{"a": 2}']))
+    statement = f"select sum(a) from stream('sealed', bucket => '{desk.bucket}')"
+    assert adhoc.query(desk.spark, statement, context).collect()[0][0] == 3
+    with pytest.raises(ClientError, match="S2-Encryption-Key"):
+        adhoc.query(desk.spark, statement, desk.context)

@@ -11,16 +11,23 @@ from typing import Any
 import pytest
 
 from headwater.client import Client
+from headwater.client.records import read_batches
+from headwater.pipeline.context import Context
 from headwater.pipeline.metrics import Metrics
 from headwater.pipeline.progress import (
+    BEAT_S,
     BUCKET,
     ERROR_CHARS_MAX,
+    SILENT_S,
     Report,
     Reporter,
+    Reporters,
     last_words,
     read_status,
     report_of,
 )
+from headwater.pipeline.spec import Spec
+from tests.support.clock import FakeClock
 from tests.support.inprocess import serving
 
 PROGRESS: dict[str, Any] = {
@@ -42,6 +49,18 @@ PROGRESS: dict[str, Any] = {
 def client() -> Iterator[Client]:
     with serving() as server, Client(server.url) as found:
         yield found
+
+
+def sent(client: Client) -> list[dict[str, Any]]:
+    """The reports of the pipeline `a`."""
+    stream = client.stream(BUCKET, "a")
+    assert stream is not None
+    batches = read_batches(client, BUCKET, "a", first=0, end=stream.tail, stream_id=stream.id)
+    return [json.loads(body) for batch in batches for body in batch.column("body").to_pylist()]
+
+
+def states(client: Client) -> list[str]:
+    return [status.state for status in read_status(client)]
 
 
 def test_a_report_says_what_spark_said() -> None:
@@ -76,6 +95,80 @@ def test_reports_add_up_to_the_status(client: Client) -> None:
     assert (first.at, first.error) == ("t2", "disk full")
     assert (second.state, second.error) == ("finished", "")
     assert [status.pipeline for status in read_status(client, "b")] == ["b"]
+
+
+def test_sums_outlive_the_reports_and_the_run(client: Client) -> None:
+    reporter = Reporter(client)
+    for batch in range(3):
+        reporter.send(Report("a", "out", "running", batch, 10, at=f"t{batch}"))
+    reporter.send(Report("a", "out", "failed", error="disk full"))
+    again = Reporter(client)
+    again.send(Report("a", "out", "running"))
+    again.send(Report("a", "out", "running", 3, 5))
+    stream = client.stream(BUCKET, "a")
+    assert stream is not None
+    client.trim(BUCKET, "a", stream.tail - 1, stream.id)  # as retention does
+    (status,) = read_status(client)
+    assert (status.batches, status.rows, status.error) == (4, 35, "disk full")
+
+
+def test_to_wait_on_is_no_news(client: Client) -> None:
+    reporter = Reporter(client)
+    for batch, lag in ((4, 0), (4, 0), (4, 7), (4, 7), (5, 0)):
+        reporter.send(Report("a", "out", "waiting", batch, lag=lag))
+    reporter.send(Report("a", "other", "waiting", 1))
+    assert [(report["query"], report["lag"]) for report in sent(client)] == [
+        ("out", 0),
+        ("out", 7),
+        ("out", 0),
+        ("other", 0),
+    ]
+
+
+def test_a_query_that_goes_on_says_so(client: Client) -> None:
+    clock = FakeClock()
+    reporter = Reporter(client, clock.monotonic_s)
+    reporter.send(Report("a", "out", "running", 3, 10, lag=2, at="t3"))
+    reporter.send(Report("a", "ended", "finished"))
+    reporter.beat()
+    assert len(sent(client)) == 2
+    for _ in range(2):
+        clock.advance(BEAT_S)
+        reporter.beat()
+    *_, first, second = sent(client)
+    assert first == second and len(sent(client)) == 4
+    assert (first["query"], first["state"], first["batch"], first["rows"]) == (
+        "out",
+        "running",
+        3,
+        0,
+    )
+    (_, status) = read_status(client)
+    assert (status.rows, status.lag, status.at) == (10, 2, "t3")
+
+
+def test_a_query_whose_driver_was_killed_is_silent() -> None:
+    clock = FakeClock()
+    with serving(clock=clock) as server, Client(server.url) as client:
+        for query, state in (("a", "running"), ("b", "waiting"), ("c", "finished")):
+            Reporter(client).send(Report("p", query, state))
+        assert states(client) == ["running", "waiting", "finished"]
+        server.call(lambda: clock.advance(SILENT_S + 1))
+        assert states(client) == ["silent", "silent", "finished"]
+        Reporter(client).send(Report("p", "a", "running"))
+        assert states(client) == ["running", "silent", "finished"]
+
+
+def test_reports_go_to_the_server_that_the_pipeline_works_with() -> None:
+    with serving() as here, serving() as there:
+        specs = [Spec("a", "a.yaml"), Spec("b", "b.yaml", endpoint=there.url)]
+        with Reporters(specs, Context(here.url)) as reporters:
+            for name in "ab":
+                reporters.send(Report(name, "out", "running"))
+            reporters.beat()
+        for server, name in ((here, "a"), (there, "b")):
+            with Client(server.url) as client:
+                assert [status.pipeline for status in read_status(client)] == [name]
 
 
 def test_the_stream_of_a_pipeline_is_json_and_does_not_grow_for_ever(client: Client) -> None:

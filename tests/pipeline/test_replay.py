@@ -45,10 +45,21 @@ def plan_of(desk: Desk) -> Path:
     return desk.folder / "state" / "replay" / "replay.json"
 
 
+def change_plan(desk: Desk, **values: bool) -> None:
+    plan = json.loads(plan_of(desk).read_text())
+    assert plan.keys() >= values.keys()
+    plan_of(desk).write_text(json.dumps({**plan, **values}))
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_streams_come_back_in_order(desk: Desk, format: str) -> None:
     archived(desk, format)
-    desk.run_once(replay(desk, format=format))
+    reports = desk.run_once(replay(desk, format=format))
+    assert [(report.state, report.rows) for report in reports] == [
+        ("running", 0),
+        ("running", 80),
+        ("finished", 0),
+    ]
     desk.bucket += "-again"
     assert desk.bodies("s/1") == numbers(60)
     assert desk.bodies("s/2") == numbers(20, first=100)
@@ -60,9 +71,8 @@ def test_an_interrupted_replay_adds_only_what_is_missing(desk: Desk) -> None:
     archived(desk)
     spec = replay(desk)
     desk.run_once(spec)
-    # As if it had been killed just before it noted that it is done, with the table growing since.
-    plan = json.loads(plan_of(desk).read_text())
-    plan_of(desk).write_text(json.dumps({**plan, "done": False}))
+    # As if it had been killed just before it noted what it wrote, with the table growing since.
+    change_plan(desk, written=False, done=False)
     desk.make("s/1", numbers(10, first=60))
     desk.run_once(desk.load((desk.folder / "archive.yaml").read_text(), "archive.yaml"))
     desk.run_once(spec)
@@ -96,6 +106,32 @@ def test_some_rows_into_one_stream(desk: Desk) -> None:
     desk.bucket += "-again"
     assert desk.bodies("merged") == [b"5", b"105", b"6", b"106", b"7", b"107"]
     assert desk.at("merged").closed
+
+
+def test_a_replay_that_was_interrupted_while_it_closed_streams_closes_them(desk: Desk) -> None:
+    archived(desk)
+    spec = replay(desk, "  close: true\n")
+    desk.run_once(spec)
+    change_plan(desk, done=False)
+    desk.run_once(spec)
+    desk.bucket += "-again"
+    assert desk.bodies("s/1") == numbers(60) and desk.bodies("s/2") == numbers(20, first=100)
+    assert desk.at("s/1").closed and desk.at("s/2").closed
+
+
+def test_a_stream_without_rows_is_closed_too(desk: Desk) -> None:
+    archived(desk)
+    desk.run_once(replay(desk, "  where: offset < 0\n  stream: none\n  close: true\n"))
+    desk.bucket += "-again"
+    assert desk.bodies("none") == [] and desk.at("none").closed
+
+
+def test_the_plan_has_no_secrets_and_outlives_them(desk: Desk) -> None:
+    archived(desk)
+    for number, secret in enumerate(("open-sesame-1", "open-sesame-2")):
+        spec = replay(desk, f"  storage: {{AWS_SECRET_ACCESS_KEY: {secret}}}\n")
+        assert len(desk.run_once(spec)) == (1 if number else 3)
+        assert "sesame" not in plan_of(desk).read_text()
 
 
 def test_what_the_table_lacks_is_named(desk: Desk) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from typing import Any
+
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headwater.pipeline import jobs, runner
 from headwater.pipeline.context import Context
 from headwater.pipeline.progress import Report
+from headwater.pipeline.replay import Note
 from headwater.pipeline.runner import Runner
-from headwater.pipeline.spec import Spec
+from headwater.pipeline.spec import Source, Spec, Streams
 from tests.pipeline.support import Desk
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -73,6 +80,85 @@ def test_a_pipeline_goes_on_until_it_is_stopped(desk: Desk) -> None:
     assert running.run()
     assert desk.values("copy") == [1, 2]
     assert [report.state for report in reports if report.batch is None] == ["running", "finished"]
+
+
+def test_a_replay_does_not_hold_up_the_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.put("events", 1)
+    copied = threading.Event()
+
+    def wait(_session: SparkSession, spec: Spec, _context: Context, report: Note) -> None:
+        assert copied.wait(60)
+        report(Report(spec.name, "replay", "finished"))
+
+    def note(report: Report) -> None:
+        reports.append(report)
+        if report.pipeline == "copy" and report.state == "finished":
+            copied.set()
+
+    monkeypatch.setattr(runner, "replay", wait)
+    reports: list[Report] = []
+    specs = [
+        desk.load("replay: {table: '{folder}/lake'}", "back.yaml"),
+        copy(desk, "copy", "select value from events"),
+    ]
+    beats: list[int] = []
+    running = Runner(desk.spark, specs, desk.context, note, beat=lambda: beats.append(1))
+    assert running.run() and beats
+    assert (reports[-1].pipeline, reports[-1].state) == ("back", "finished")
+
+
+def test_a_replay_that_fails_is_reported(desk: Desk) -> None:
+    spec = desk.load("replay: {table: '{folder}/none'}", "back.yaml")
+    (report,) = desk.run_once(spec, fails=True)
+    assert report.state == "failed" and "there is no delta table" in (report.error or "")
+
+
+def test_all_queries_of_a_source_begin_at_the_same_record(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a bad record that comes between two beginnings is nowhere."""
+    desk.put("events", {"a": 1})
+    text = """
+        dead_letter_bucket: "{bucket}"
+        sources: {rows: {streams: events, bucket: "{bucket}", json: a int, from: latest}}
+        sinks: {out: {from: rows, stream: copy, bucket: "{bucket}"}}
+        """
+    begin = jobs._begin  # noqa: SLF001
+
+    def begin_slowly(writer: DataStreamWriter, name: str, spec: Spec, context: Context) -> Any:
+        query = begin(writer, name, spec, context)
+        if name == "out":
+            assert query.awaitTermination(60)
+            desk.put("events", "not an object", {"a": 2})
+        return query
+
+    monkeypatch.setattr(jobs, "_begin", begin_slowly)
+    spec = desk.load(text)
+    desk.run_once(spec)
+    monkeypatch.undo()
+    desk.run_once(spec)
+    assert [letter["offset"] for letter in desk.values("dead-letters/job")] == [1]
+    assert [row["a"] for row in desk.values("copy")] == [2]
+
+
+def test_latest_is_a_number_for_every_stream_that_is_there(desk: Desk) -> None:
+    desk.put("in/1", 1, 2)
+    desk.put("in/2", 3)
+
+    def begins(streams: Streams, **values: Any) -> Any:
+        source = Source("s", streams, **values)
+        found = jobs.settle_start(source, desk.context).options.get("startingOffsets")
+        return found and json.loads(found)
+
+    pattern = Streams(("in/*",), desk.bucket)
+    assert begins(pattern) is None
+    assert begins(pattern, start="2030-01-31T12:00:00Z") is None
+    assert begins(pattern, start="latest") == {"in/1": 2, "in/2": 1}
+    assert begins(pattern, options={"startingoffsets": "latest"}) == {"in/1": 2, "in/2": 1}
+    some = {"startingOffsets": '{"in/1": "latest"}'}
+    assert begins(pattern, options=some) == {"in/1": 2}
+    everywhere = begins(Streams(("in/*",), "*"), start="latest")
+    assert everywhere[f"{desk.bucket}/in/1"] == 2
 
 
 def test_queries_begin_one_after_another(desk: Desk) -> None:

@@ -175,6 +175,101 @@ WRONG = [
     pytest.param(
         CLICKS.replace("bucket: web", "from: yesterday"), 6, "earliest, latest", id="start"
     ),
+    pytest.param(
+        CLICKS.replace("bucket: web", "options: {maxOffsetPerTriger: 5}"),
+        6,
+        "no option maxOffsetPerTriger; did you mean maxOffsetsPerTrigger?",
+        id="misspelt option",
+    ),
+    pytest.param(
+        CLICKS.replace(
+            "bucket: web", "options:\n      includeHeaders: true\n      minPartitions: many"
+        ),
+        8,
+        "minPartitions is a whole number from 1",
+        id="value of an option",
+    ),
+    pytest.param(
+        CLICKS.replace("bucket: web", "options: {endingOffsets: latest}"),
+        6,
+        "endingOffsets is for batch reads",
+        id="option of batches",
+    ),
+    pytest.param(
+        CLICKS + "    options: {order: kept, closeOnFinish: true}\n",
+        16,
+        "closeOnFinish is for batch writes",
+        id="option of a sink",
+    ),
+    pytest.param(
+        CLICKS.replace("stream: reports/hourly", "table: t\n    options: {order: kept}"),
+        16,
+        "a table has none",
+        id="options of a table",
+    ),
+    pytest.param(CLICKS.replace("clicks/*", "cl*ks"), 5, "a name or a pattern", id="pattern"),
+    pytest.param(
+        "sources:\n  s:\n    streams: a\n    bad_records: fail\nsinks: {out: {from: s, stream: b}}",
+        4,
+        "without json there are no bad records",
+        id="bad records of bytes",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  bad_records: keep\n",
+        4,
+        "archive has no key bad_records",
+        id="bad records of an archive",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  watermark: {column: timestamp, delay: 1 hour}\n",
+        4,
+        "archive has no key watermark",
+        id="watermark of an archive",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  options:\n    failOnDataLoss: false\n",
+        5,
+        "an archive has all records, without gaps",
+        id="archive with gaps",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  options: {includeCommands: true}\n",
+        4,
+        "an archive has messages, no commands",
+        id="archive with commands",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  trim: true\n  from: latest\n",
+        5,
+        "trim needs the whole streams in the table: leave out from",
+        id="trim from the end",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  trim: true\n"
+        "  options:\n    minPartitions: 2\n    startingOffsets: latest\n",
+        7,
+        "leave out startingOffsets",
+        id="trim from a number",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  trim: true\n  options: {startingTimestamp: 5}\n",
+        5,
+        "leave out startingTimestamp",
+        id="trim from a time",
+    ),
+    pytest.param(
+        "archive:\n  streams: a\n  to: b\n  trim: true\n  archive: c\n",
+        5,
+        "is read from the table",
+        id="trim and another archive",
+    ),
+    pytest.param(
+        "dead_letters: x\narchive: {streams: a, to: b}\n", 1, "go with sources", id="dead letters"
+    ),
+    pytest.param(
+        "replay: {table: a}\ndead_letter_bucket: x\n", 2, "go with sources", id="dead bucket"
+    ),
+    pytest.param("replay: {table: a}\ntrigger: 5 seconds\n", 2, "it runs once", id="trigger"),
 ]
 
 
@@ -188,6 +283,24 @@ def test_what_is_wrong_is_said_with_its_line(
         files.load(str(path))
     assert said in wrong.value.message
     assert str(wrong.value).startswith(f"{path}:{line}: ")
+
+
+def test_options_go_to_the_data_source(tmp_path: Path) -> None:
+    text = """
+        archive:
+          streams: a
+          to: /lake
+          trim: true
+          options: {maxOffsetsPerTrigger: 40, startingOffsets: earliest, failOnDataLoss: true}
+        """
+    spec = load(tmp_path, text)
+    assert spec.archive is not None and spec.archive.source.options == {
+        "maxOffsetsPerTrigger": "40",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+    }
+    (sink,) = load(tmp_path, CLICKS + "    options: {order: kept}\n").sinks
+    assert sink.options == {"order": "kept"}
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -275,6 +388,21 @@ def test_yaml_may_name_a_function_of_a_file_beside_it(tmp_path: Path) -> None:
     ):
         with pytest.raises(SpecError, match=said):
             load(tmp_path, text.replace("_steps.py:double", wrong))
+
+
+def test_every_table_of_a_pipeline_is_known(tmp_path: Path) -> None:
+    text = """
+        sources:
+          live: {streams: a, archive: /old}
+          fixed: {table: /fixed, format: parquet}
+        sinks:
+          kept: {from: live, table: /kept, partition_by: [stream]}
+          sent: {from: fixed, stream: b}
+        """
+    found = [(table.format, table.location) for table in load(tmp_path, text).tables]
+    assert found == [("delta", "/old"), ("parquet", "/fixed"), ("delta", "/kept")]
+    assert load(tmp_path, CLICKS).tables == ()
+    assert [table.location for table in load(tmp_path, "replay: {table: /t}").tables] == ["/t"]
 
 
 def test_a_folder_is_checked_file_by_file(tmp_path: Path) -> None:

@@ -78,8 +78,32 @@ def readings(desk: Desk) -> None:
             b'{"sensor": "b", "value_c": "hot"}',
             b'{"sensor": "c", "value_c": 25}',
             b"\xff\xfe",
+            b"",
+            b" \n",
+            b'{"sensor": "d", "value_c": 30} trailing',
+            b'{"sensor": "d", "value_c": 30}{"sensor": "e", "value_c": 30}',
+            b'{"sensor": "d", "value_c": 30}, {"sensor": "e", "value_c": 30}',
+            b'{"sensor": "d", "value_c": 30}]',
+            b'{"sensor": "\xff", "value_c": 30}',
+            b' ["d", 30]',
         ],
     )
+
+
+REASONS = {
+    1: "the value is not JSON",
+    2: "the value does not fit the schema sensor string, value_c double",
+    4: "the value is not JSON: it is not UTF-8",
+    5: "the value is not JSON: it is empty",
+    6: "the value is not JSON: it is empty",
+    7: "the value is not JSON",
+    8: "the value is not JSON",
+    9: "the value is not JSON",
+    10: "the value is not JSON",
+    11: "the value is not JSON: it is not UTF-8",
+    12: "the value is JSON, but not an object",
+}
+"""Of the bad ones above, by their offsets."""
 
 
 def test_bad_records_go_to_a_stream_with_the_reason(desk: Desk) -> None:
@@ -90,13 +114,26 @@ def test_bad_records_go_to_a_stream_with_the_reason(desk: Desk) -> None:
         {"sensor": "c", "value_c": 25.0},
     ]
     letters = desk.values("rejected")
-    assert [letter["offset"] for letter in letters] == [1, 2, 4]
+    assert {letter["offset"]: letter["reason"] for letter in letters} == REASONS
     assert letters[0]["value"] == "no json" and "value_base64" not in letters[0]
     assert letters[2]["value_base64"] == "//4="
     for letter in letters:
         assert (letter["pipeline"], letter["source"]) == ("bad", "readings")
         assert (letter["bucket"], letter["stream"]) == (desk.bucket, "readings")
-        assert "is not JSON with the columns sensor string" in letter["reason"]
+
+
+def test_or_stay_with_their_text(desk: Desk) -> None:
+    readings(desk)
+    spec = desk.load(
+        BAD.replace("{policy}", "keep").replace(
+            "sensor, value_c from readings where value_c > 20",
+            "offset, _rescued from readings where _rescued is not null",
+        )
+    )
+    desk.run_once(spec)
+    kept = {row["offset"]: row["_rescued"] for row in desk.values("warm")}
+    assert kept.keys() == REASONS.keys()
+    assert (kept[5], kept[6], kept[11]) == ("", " \n", '{"sensor": "\ufffd", "value_c": 30}')
 
 
 def test_or_end_the_pipeline(desk: Desk) -> None:

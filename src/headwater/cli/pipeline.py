@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_table(maintain)
     maintain.add_argument("--target-mib", type=int, default=128, metavar="N", help="size of files")
     maintain.add_argument(
-        "--keep-hours", type=int, default=168, metavar="N", help="of old versions and orphans (168)"
+        "--keep-hours", type=int, default=168, metavar="N", help="of old files and versions (168)"
     )
 
 
@@ -180,25 +180,26 @@ def _run_specs(specs: Sequence[Spec], arguments: argparse.Namespace) -> int:
     context = context_of(arguments, once=arguments.once)
     if arguments.state:
         context = replace(context, state_folder=arguments.state)
+    _reach_tables(specs, arguments)
     spark = open_session(arguments, "headwater pipeline")
     from headwater.pipeline.metrics import Metrics
-    from headwater.pipeline.progress import Reporter
+    from headwater.pipeline.progress import Reporters
     from headwater.pipeline.runner import Runner
 
     metrics = Metrics()
     if arguments.metrics_port is not None:
         port = metrics.serve(arguments.metrics_port)
         print(f"metrics at http://127.0.0.1:{port}/metrics", flush=True)
-    with context.client(retry_timeout_s=5.0) as client:
-        reporter = Reporter(client)
+    with Reporters(specs, context) as reporters:
 
         def note(report: Report) -> None:
-            reporter.send(report)
+            reporters.send(report)
             metrics.note(report)
             if not arguments.quiet and (report.batch is None or report.rows):
                 print(_line(report), flush=True)
 
-        runner = Runner(spark, specs, context, note, restart=getattr(arguments, "restart", False))
+        restart = getattr(arguments, "restart", False)
+        runner = Runner(spark, specs, context, note, beat=reporters.beat, restart=restart)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: runner.stopping.set())
         if getattr(arguments, "while_stdin", False):
@@ -207,6 +208,23 @@ def _run_specs(specs: Sequence[Spec], arguments: argparse.Namespace) -> int:
             return 0 if runner.run() else EXIT_FAILED
         finally:
             spark.stop()
+
+
+def _reach_tables(specs: Sequence[Spec], arguments: argparse.Namespace) -> None:
+    """Raises Failed when no pipeline can get at its tables: then Spark need not be started."""
+    from headwater.lake.tables import LakeError, reach_table
+
+    if getattr(arguments, "restart", False) or (arguments.master or "").startswith("sc://"):
+        return  # they may be there later, or from there
+    wrongs = []
+    for spec in specs:
+        try:
+            for ref in spec.tables:
+                reach_table(ref)
+        except LakeError as error:
+            wrongs.append(f"{spec.name}: {error}")
+    if len(wrongs) == len(specs):
+        raise Failed("\n".join(wrongs))
 
 
 def _follow_stdin(stopping: threading.Event) -> None:

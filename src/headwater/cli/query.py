@@ -37,6 +37,7 @@ def _ask(arguments: argparse.Namespace) -> tuple[list[str], list[list[Any]]]:
     spark = open_session(arguments, "headwater query")
     from pyspark.errors import PySparkException
 
+    from headwater.client import ClientError
     from headwater.lake.tables import LakeError
     from headwater.pipeline.adhoc import QueryError, query
     from headwater.pipeline.progress import last_words
@@ -47,7 +48,7 @@ def _ask(arguments: argparse.Namespace) -> tuple[list[str], list[list[Any]]]:
         return frame.columns, [list(row) for row in found]
     except QueryError as error:
         raise wrong(str(error)) from error
-    except (PySparkException, LakeError) as error:
+    except (ClientError, PySparkException, LakeError) as error:
         raise Failed(last_words(error)) from error
     finally:
         spark.stop()

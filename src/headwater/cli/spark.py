@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "HEADWATER_URL"
 TOKEN_VARIABLE = "HEADWATER_TOKEN"
+ENCRYPTION_KEY_VARIABLE = "HEADWATER_ENCRYPTION_KEY"
+CA_FILE_VARIABLE = "HEADWATER_CA_FILE"
 
 
 class Failed(Exception):
@@ -59,7 +61,13 @@ def context_of(arguments: argparse.Namespace, **values: Any) -> Context:
 
     endpoint = arguments.url or os.environ.get(URL_VARIABLE) or DEFAULT_ENDPOINT
     token = arguments.token or os.environ.get(TOKEN_VARIABLE) or None
-    return Context(endpoint=endpoint, token=token, **values)
+    return Context(
+        endpoint=endpoint,
+        token=token,
+        encryption_key=os.environ.get(ENCRYPTION_KEY_VARIABLE) or None,
+        ca_file=os.environ.get(CA_FILE_VARIABLE) or None,
+        **values,
+    )
 
 
 def open_session(arguments: argparse.Namespace, name: str) -> SparkSession:

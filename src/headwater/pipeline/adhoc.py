@@ -4,25 +4,28 @@
     lake('folder' [, format => 'delta'])
 
 Each call becomes a view. A stream has the columns of every record and those of its JSON, which are
-found by looking at some of its records.
+found by looking at some of its records, and named as an archive names them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headwater.client import Client
 from headwater.client.records import read_batches
 from headwater.lake.archive import SCHEMA
-from headwater.lake.columns import KINDS, infer, kinds_of, parse_objects
+from headwater.lake.columns import KINDS, column_name, infer, kinds_of, parse_objects
+from headwater.lake.files import read_file
 from headwater.lake.locations import absolute
-from headwater.lake.tables import FORMATS, TableRef, open_table
+from headwater.lake.tables import FORMATS, LakeTable, TableRef, open_table
 from headwater.pipeline.context import Context
 from headwater.pipeline.frames import read_table, selection
 from headwater.pipeline.marks import meant
@@ -31,6 +34,8 @@ from headwater.pipeline.spec import ANY_BUCKET, DEFAULT_BUCKET, RECORD_COLUMNS, 
 SAMPLED_STREAMS = 20
 SAMPLED_RECORDS = 100
 """Of the newest, from each: what JSON fields there are."""
+RETRY_TIMEOUT_S = 5.0
+"""Someone waits for the answer, if only that there is no server."""
 
 ARGUMENTS = {"stream": ("bucket", "archive", "format"), "lake": ("format",)}
 
@@ -121,27 +126,75 @@ def _stream(spark: SparkSession, call: Call, context: Context) -> DataFrame:
         raise QueryError("name the bucket of a single stream, or use a pattern")
     options = {**context.connection, **selection(streams), "includeHeaders": "true"}
     known: dict[str, str] = {}
+    archived: list[bytes] = []
     if "archive" in call.options:
         ref = _table(call, call.options["archive"])
         options["archive"] = ref.encode()
-        known = kinds_of(open_table(ref).schema() or pa.schema([]), SCHEMA.names)
+        table = open_table(ref)
+        known = kinds_of(table.schema() or pa.schema([]), SCHEMA.names)
+        if any("_" in name for name in known):
+            archived = _archived_values(table)
     frame = spark.read.format("headwater").options(**options).load()
-    with context.client() as client:
-        kinds = sample(client, streams, known)
-    if not kinds:
-        return frame
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    parsed = F.from_json(F.col("value").cast("string"), schema)
-    return frame.withColumn("_json", parsed).select("*", "_json.*").drop("_json")
+    with context.client(retry_timeout_s=RETRY_TIMEOUT_S) as client:
+        return with_fields(frame, sample(client, streams, known, archived))
+
+
+def _archived_values(table: LakeTable) -> list[bytes]:
+    """Some, of some files: a column's name does not tell what the field is called."""
+    schema = pa.schema([SCHEMA.field("value")])
+    values: list[bytes] = []
+    for file in table.files()[-SAMPLED_STREAMS:]:
+        for batch in islice(read_file(table.folder, file, schema), 1):
+            values += batch.column("value")[:SAMPLED_RECORDS].to_pylist()
+    return values
+
+
+class Fields(NamedTuple):
+    """What a column is made of: several fields may have a name that is the same for SQL."""
+
+    kind: str
+    names: tuple[str, ...]
+
+
+def with_fields(frame: DataFrame, columns: Mapping[str, Fields]) -> DataFrame:
+    """The frame with more columns, out of the JSON in `value`."""
+    # Spark finds a field of a struct whatever its case, so one struct has one of `Id` and `id`.
+    structs: list[StructType] = []
+    parts: dict[str, list[Column]] = {name: [] for name in columns}
+    for column, (kind, names) in columns.items():
+        for name in names:
+            number = _room(structs, name)
+            structs[number].add(name, kind)
+            parts[column].append(F.col(f"_json_{number}")[name])
+    text = F.col("value").cast("string")
+    parsed = [F.from_json(text, each).alias(f"_json_{n}") for n, each in enumerate(structs)]
+    added = [F.coalesce(*found).alias(column) for column, found in parts.items()]
+    return frame.select("*", *parsed).select(*frame.columns, *added)
+
+
+def _room(structs: list[StructType], name: str) -> int:
+    """The number of the first struct that has no such field, whatever its case."""
+    for number, struct in enumerate(structs):
+        if name.lower() not in map(str.lower, struct.names):
+            return number
+    structs.append(StructType())
+    return len(structs) - 1
 
 
 def sample(
-    client: Client, streams: Streams, known: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """The JSON fields of some streams and their kinds: those known, and those of some records."""
+    client: Client,
+    streams: Streams,
+    known: Mapping[str, str] | None = None,
+    archived: Iterable[bytes] = (),
+) -> dict[str, Fields]:
+    """The columns for the JSON of some streams: those known, and those of some records.
+
+    `archived` are values of a table whose columns are known.
+    """
     bucket = None if streams.bucket == ANY_BUCKET else streams.bucket
     wanted = {"pattern": streams.pattern} if streams.pattern else {"prefix": streams.names[0]}
     known = dict(known or {})
+    fields = _names(parse_objects(archived))
     looked = 0
     for stream in client.streams(bucket=bucket, **wanted):
         if streams.pattern is None and stream.name != streams.names[0]:
@@ -157,12 +210,32 @@ def sample(
             stream_id=stream.id,
         ):
             values += batch.column("body").to_pylist()
-        found = infer(parse_objects(values), known, RECORD_COLUMNS)
+        rows = parse_objects(values)
+        fields |= _names(rows)
+        found = infer(rows, known, RECORD_COLUMNS)
         known |= kinds_of(pa.schema([(name, each.type) for name, each in found.items()]), ())
         looked += 1
         if looked >= SAMPLED_STREAMS:
             break
-    return _one_column_each(known)
+    return _with_names(_one_column_each(known), fields)
+
+
+def _names(rows: Iterable[Mapping[str, Any] | None]) -> dict[str, None]:
+    return dict.fromkeys(name for row in rows for name in row or ())
+
+
+def _with_names(kinds: Mapping[str, str], fields: Iterable[str]) -> dict[str, Fields]:
+    """Each column with the fields that go there, those of the sample first."""
+    seen: dict[str, list[str]] = {}
+    for field in fields:
+        seen.setdefault(column_name(field, RECORD_COLUMNS).lower(), []).append(field)
+    found = {}
+    for column, kind in kinds.items():
+        names = [*seen.get(column.lower(), ()), column]
+        if column[:-1] in SCHEMA.names:
+            names.append(column[:-1])  # an archive has added the underscore
+        found[column] = Fields(kind, tuple(dict.fromkeys(names)))
+    return found
 
 
 def _one_column_each(known: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from headwater.pipeline.context import Context
 from headwater.pipeline.lake_source import FORMAT
 from headwater.pipeline.spec import ANY_BUCKET, Source, Spec, Streams, Watermark
-from headwater.spark.json_columns import RESCUED, from_json
+from headwater.spark.json_columns import RESCUED, from_json, why_unfit
 
 _RAW = "_raw"
 
@@ -118,7 +118,7 @@ def dead_letters(
         "stream": F.col("stream"),
         "offset": F.col("offset"),
         "timestamp": F.col("timestamp"),
-        "reason": F.lit(f"the value is not JSON with the columns {source.schema}"),
+        "reason": why_unfit(text, source.schema),
         "value": text,
         "value_base64": F.when(F.encode(text, "utf-8") != F.col("value"), F.base64(F.col("value"))),
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -16,12 +18,18 @@ from headwater.lake.tables import open_table
 from headwater.pipeline import frames
 from headwater.pipeline.context import Context
 from headwater.pipeline.lake_source import FORMAT
-from headwater.pipeline.spec import ANY_BUCKET, Archive, Sink, Spec
+from headwater.pipeline.spec import Archive, Sink, Source, Spec
+from headwater.spark import streams
+from headwater.spark.options import LATEST, Selection, parse_source
 from headwater.spark.targets import IGNORED, WRITTEN
 from headwater.spark.writer import QUERY_ID, MissingIds
 
 DEAD_LETTERS = "dead-letters"
 LOOK_S = 0.05
+BEGIN = "startingOffsets"
+
+_GLOB = re.compile(r"[*?{}\[\]\\]")
+"""What a path that Spark reads must not have as it is."""
 
 
 def start(spark: SparkSession, spec: Spec, context: Context) -> list[StreamingQuery]:
@@ -42,10 +50,14 @@ def _begin(writer: DataStreamWriter, name: str, spec: Spec, context: Context) ->
         writer = writer.trigger(availableNow=True)
     elif spec.trigger is not None:
         writer = writer.trigger(processingTime=spec.trigger)
-    checkpoint = f"{context.checkpoint(spec)}/{name}"
+    checkpoint = _checkpoint(spec, name, context)
     query = writer.queryName(name).option("checkpointLocation", checkpoint).start()
     _wait_for_source(query)
     return query
+
+
+def _checkpoint(spec: Spec, name: str, context: Context) -> str:
+    return f"{context.checkpoint(spec)}/{name}"
 
 
 def _wait_for_source(query: StreamingQuery) -> None:
@@ -61,9 +73,11 @@ def _writers(
     if spec.archive is not None:
         yield "archive", archive(spark, spec.archive, context)
         return
+    spec = replace(spec, sources=tuple(settle_start(each, context) for each in spec.sources))
     found = frames.build(spark, spec, context)
     for sink in spec.sinks:
-        yield sink.name, _sink(found[sink.input], sink, context)
+        checkpoint = _checkpoint(spec, sink.name, context)
+        yield sink.name, _sink(found[sink.input], sink, context, checkpoint)
     bucket, stream = spec.dead_letters
     for source in spec.sources:
         bad = frames.dead_letters(spark, spec, source, context)
@@ -72,31 +86,72 @@ def _writers(
             yield f"{DEAD_LETTERS}-{source.name}", _to_stream(bad, target, context)
 
 
-def _sink(frame: DataFrame, sink: Sink, context: Context) -> DataStreamWriter:
-    if sink.table is None:
-        return _to_stream(frame, sink, context)
-    writer = frame.writeStream.format(FORMAT).outputMode(sink.mode)
-    return writer.options(table=sink.table.encode(), **sink.options)
+def settle_start(source: Source, context: Context) -> Source:
+    """The same, with numbers for `latest`: all queries of a source begin at the same record.
+
+    Else what comes between their beginnings is new to some of them only, and a bad record could be
+    missing in the sinks and among the dead letters. Streams that are made later are read whole.
+    Spark does not look at it when there is a checkpoint.
+    """
+    if source.streams is None:
+        return source
+    options = parse_source(frames.source_options(source, context), streaming=True)
+    begin = options.start
+    if begin.at_ms is not None or LATEST not in (begin.default, *begin.each.values()):
+        return source
+    places = dict(begin.each)
+    with options.connection.open() as client:
+        for stream in streams.find(client, options.selection).values():
+            key = stream.bucket, stream.name
+            if begin.each.get(key, begin.default) == LATEST:
+                places[key] = stream.tail
+    others = {
+        name: value for name, value in source.options.items() if name.lower() != BEGIN.lower()
+    }
+    return replace(source, options={**others, BEGIN: _by_name(places, options.selection)})
+
+
+def _by_name(places: Mapping[tuple[str, str], int | str], selection: Selection) -> str:
+    """As startingOffsets has streams: by name, with the bucket unless there is only one."""
+    named = selection.bucket is not None
+    return json.dumps(
+        {name if named else f"{bucket}/{name}": at for (bucket, name), at in places.items()}
+    )
+
+
+def _sink(frame: DataFrame, sink: Sink, context: Context, checkpoint: str) -> DataStreamWriter:
+    if sink.table is not None:
+        writer = frame.writeStream.format(FORMAT).outputMode(sink.mode)
+        return writer.options(table=sink.table.encode())
+    if sink.mode == "update":
+        rows, options = _records(frame, sink, context)
+        return rows.writeStream.outputMode(sink.mode).foreachBatch(_updates(options, checkpoint))
+    return _to_stream(frame, sink, context)
 
 
 def _to_stream(frame: DataFrame, sink: Sink, context: Context) -> DataStreamWriter:
-    """Rows with a `value` go as they are, others as JSON of all their columns."""
-    frame = as_records(frame, by_column=sink.stream is None)
+    rows, options = _records(frame, sink, context)
+    return rows.writeStream.format("headwater").outputMode(sink.mode).options(**options)
+
+
+def _records(frame: DataFrame, sink: Sink, context: Context) -> tuple[DataFrame, dict[str, str]]:
+    """What is written to a stream, and the options to write it with."""
+    return as_records(frame, by_column=sink.stream is None), sink_options(sink, context)
+
+
+def sink_options(sink: Sink, context: Context) -> dict[str, str]:
     options = {**context.connection, "bucket": sink.bucket, "contentType": sink.content_type}
     if sink.stream is not None:
         options["stream"] = sink.stream
-    options |= sink.options
-    if sink.mode == "update":
-        return frame.writeStream.outputMode(sink.mode).foreachBatch(_updates(options))
-    return frame.writeStream.format("headwater").outputMode(sink.mode).options(**options)
+    return {**options, **sink.options}
 
 
-def _updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+def _updates(options: Mapping[str, str], checkpoint: str) -> Callable[[DataFrame, int], None]:
     """Spark has no update mode for sinks in Python. So each batch is written by itself, under the
     numbers that a streaming write would have had: a repeat adds nothing."""
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        query = _query_id(batch.sparkSession, checkpoint)
         if not query:
             raise MissingIds("Spark supplied no query id, so rows could be written twice")
         ids = {"producerId": query, "producerEpoch": str(batch_id)}
@@ -105,7 +160,21 @@ def _updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
     return write
 
 
+def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
+    """Of the query that hands over a batch.
+
+    Spark Connect hands it to a process of its own, which has no context to ask, and a session in
+    which no query runs. The checkpoint has the id since before the first batch.
+    """
+    if not is_remote():
+        return spark.sparkContext.getLocalProperty(QUERY_ID)
+    metadata = _GLOB.sub(r"\\\g<0>", f"{checkpoint}/metadata")
+    row = spark.read.schema("id string").json(metadata).first()
+    return None if row is None else row["id"]
+
+
 def as_records(frame: DataFrame, *, by_column: bool) -> DataFrame:
+    """Rows with a `value` go as they are, others as JSON of all their columns."""
     names = frame.columns
     if "value" in names and all(name in (*WRITTEN, *IGNORED) for name in names):
         return frame
@@ -140,18 +209,17 @@ def _continued(job: Archive, context: Context) -> dict[str, str]:
 
     Spark does not look at it when there is a checkpoint.
     """
-    table, streams = open_table(job.table), job.source.streams
-    assert streams is not None
+    table = open_table(job.table)
     if job.source.start != "earliest" or table.schema() is None:
         return {}
     ends = {each.key: each.end for each in read_ranges(table.folder)}
-    every = streams.bucket == ANY_BUCKET
-    begins = {}
-    with context.client() as client:
-        listed = client.streams(bucket=None if every else streams.bucket, pattern=streams.pattern)
-        for stream in listed if ends else ():
+    if not ends:
+        return {}
+    options = parse_source(frames.source_options(job.source, context), streaming=True)
+    begins: dict[tuple[str, str], int | str] = {}
+    with options.connection.open() as client:
+        for stream in streams.find(client, options.selection).values():
             end = ends.get((stream.bucket, stream.name, stream.id))
             if end is not None:
-                key = f"{stream.bucket}/{stream.name}" if every else stream.name
-                begins[key] = end
-    return {"startingOffsets": json.dumps(begins)} if begins else {}
+                begins[stream.bucket, stream.name] = end
+    return {BEGIN: _by_name(begins, options.selection)} if begins else {}

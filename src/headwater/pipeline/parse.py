@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from headwater.core.errors import InvalidRequest
+from headwater.core.globs import Glob
 from headwater.lake.locations import absolute
 from headwater.lake.tables import FORMATS, TableRef
 from headwater.pipeline.ddl import DdlError, columns_of
 from headwater.pipeline.functions import arguments_of, find
+from headwater.pipeline.given import check_archived, check_sink, check_source
 from headwater.pipeline.marks import Fields, Node, meant, named, text_of
 from headwater.pipeline.spec import (
     ANY_BUCKET,
@@ -58,9 +62,11 @@ def parse(root: Node, default_name: str) -> Spec:
         fields.end()
         return Spec(**spec, **flows)
     node = fields.need(kind)
-    for other in ("transforms", "sinks"):
+    for other in ("transforms", "sinks", "dead_letters", "dead_letter_bucket"):
         if fields.has(other):
             root.value[other].fail(f"{other} go with sources; a pipeline with {kind} has none")
+    if kind == "replay" and fields.has("trigger"):
+        root.value["trigger"].fail("a replay has no trigger: it runs once")
     fields.end()
     spec[kind] = _archive(node) if kind == "archive" else _replay(node)
     return Spec(**spec)
@@ -146,7 +152,13 @@ def streams_of(fields: Fields) -> Streams:
         node.fail("streams is a list of names, or one pattern")
     if bucket == ANY_BUCKET and "*" not in names[0]:
         node.fail("streams of all buckets are named with a pattern; name the bucket")
-    return Streams(tuple(names), bucket)
+    streams = Streams(tuple(names), bucket)
+    if streams.pattern is not None:
+        try:
+            Glob(streams.pattern)
+        except InvalidRequest as error:
+            node.fail(f"streams is a name or a pattern: {error}")
+    return streams
 
 
 def _source(name: str, node: Node) -> Source:
@@ -155,32 +167,33 @@ def _source(name: str, node: Node) -> Source:
         table = _table(fields, "table", ())
         fields.end()
         return Source(name, table=table)
-    source = _read(name, fields, schema=_schema(fields))
-    fields.end()
-    return source
-
-
-def _read(name: str, fields: Fields, *, schema: str | None) -> Source:
-    streams = streams_of(fields)
-    archive = None
-    if fields.has("archive"):
-        archive = _table(fields, "archive", ARCHIVE_PARTITIONS, prefix="archive_")
-    watermark = _watermark(fields)
+    schema, watermark = _schema(fields), _watermark(fields)
     columns = [*RECORD_COLUMNS, *(columns_of(schema) if schema else ())]
     if watermark is not None and watermark.column not in columns:
         fields.node.value["watermark"].fail(
             f"source {name} has no column {watermark.column}{meant(watermark.column, columns)}"
         )
-    return Source(
-        name,
-        streams,
-        start=_start(fields),
-        schema=schema,
-        watermark=watermark,
-        bad_records=fields.choice("bad_records", BAD_RECORDS, BAD_RECORDS[0]),
-        archive=archive,
-        options=fields.mapping("options"),
+    bad_records = fields.choice("bad_records", BAD_RECORDS, BAD_RECORDS[0])
+    if schema is None and fields.has("bad_records"):
+        fields.node.value["bad_records"].fail("without json there are no bad records")
+    source = replace(
+        _read(name, fields), schema=schema, watermark=watermark, bad_records=bad_records
     )
+    fields.end()
+    return source
+
+
+def _read(name: str, fields: Fields) -> Source:
+    """What sources and archives have in common."""
+    streams = streams_of(fields)
+    archive = None
+    if fields.has("archive"):
+        archive = _table(fields, "archive", ARCHIVE_PARTITIONS, prefix="archive_")
+    options = fields.mapping("options")
+    source = Source(name, streams, start=_start(fields), archive=archive, options=options)
+    if options:
+        check_source(source, fields.node.value["options"])
+    return source
 
 
 def _start(fields: Fields) -> str:
@@ -279,10 +292,10 @@ def _sink(name: str, node: Node, known: list[str]) -> Sink:
     if kind == "table":
         if mode == "update":
             fields.node.value["mode"].fail("a table takes append or complete, no update")
+        if fields.has("options"):
+            fields.node.value["options"].fail("options are for streams; a table has none")
         by = tuple(fields.texts("partition_by"))
-        sink = Sink(
-            name, source.value, table=_table(fields, "table", by), mode=mode, options=options
-        )
+        sink = Sink(name, source.value, table=_table(fields, "table", by), mode=mode)
     else:
         if mode == "complete":
             fields.node.value["mode"].fail(
@@ -292,6 +305,8 @@ def _sink(name: str, node: Node, known: list[str]) -> Sink:
         bucket = fields.text("bucket") or DEFAULT_BUCKET
         kind_of = fields.text("content_type") or "application/json"
         sink = Sink(name, source.value, stream, bucket, kind_of, None, mode, options)
+        if options:
+            check_sink(sink, fields.node.value["options"])
     fields.end()
     return sink
 
@@ -342,9 +357,22 @@ def _archive(node: Node) -> Archive:
     if not fields.has("streams"):
         node.fail("archive needs streams")
     json, trim = fields.flag("json", True), fields.flag("trim", False)
-    source = _read("archive", fields, schema=None)
+    source = _read("archive", fields)
     fields.end()
-    return Archive(source, table, json, trim)
+    job = Archive(source, table, json, trim)
+    _check_archive(job, fields)
+    return job
+
+
+def _check_archive(job: Archive, fields: Fields) -> None:
+    """What would leave gaps in the table, or have the server forget what is not in it."""
+    given, source = fields.node.value, job.source
+    if source.options:
+        check_archived(source, given["options"], whole=job.trim)
+    if job.trim and source.start != STARTS[0]:
+        given["from"].fail("trim needs the whole streams in the table: leave out from")
+    if job.trim and source.archive is not None:
+        given["archive"].fail("with trim, what the server has forgotten is read from the table")
 
 
 def _replay(node: Node) -> Replay:

@@ -1,21 +1,29 @@
 """What pipelines report about themselves: one JSON record per batch, in a stream of their own.
 
-The stream of a pipeline is `headwater-pipelines/{name}`. A report that does not reach the server is
-dropped: progress must never be why a pipeline fails.
+The stream of a pipeline is `headwater-pipelines/{name}`, on the server that it works with. A report
+that does not reach it is dropped: progress must never be why a pipeline fails. Only the newest
+reports are kept, so each carries the sums of all before it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 
 from headwater.client import Client, ClientError, StreamNotFound
+from headwater.client.protocol import list_streams
 from headwater.client.records import read_batches
+from headwater.pipeline.context import Context
+from headwater.pipeline.spec import Spec
 from headwater.spark.offsets import lag
 from headwater.spark.streams import OWN_BUCKET
 
@@ -25,6 +33,17 @@ BUCKET = OWN_BUCKET
 RETENTION = "records=10000"
 JSON = "application/json"
 ERROR_CHARS_MAX = 2000
+SEND_TIMEOUT_S = 5.0
+
+GOING = ("running", "waiting")
+SILENT = "silent"
+"""A query that should have reported and has not: its driver is gone, or cannot reach the server."""
+BEAT_S = 30.0
+"""A query that goes on is reported at least so often."""
+SILENT_S = 90.0
+
+Key = tuple[str, str]
+"""A pipeline and a query of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,14 @@ class Report:
     """Records that the query has not read yet."""
     at: str | None = None
     error: str | None = None
+    batches_total: int = 0
+    """Batches with rows, of all runs."""
+    rows_total: int = 0
+    last_error: str | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.pipeline, self.query
 
     def encode(self) -> bytes:
         found = {name: getattr(self, name) for name in self.__slots__}
@@ -87,22 +114,94 @@ def last_words(error: BaseException | str) -> str:
 
 
 class Reporter:
-    """Sends reports."""
+    """Sends reports to one server, each with the sums of all that came before it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, now_s: Callable[[], float] = time.monotonic) -> None:
         self._client = client
+        self._now_s = now_s
+        self._sums: dict[Key, Status] = {}
+        self._begun: set[str] = set()
+        """Pipelines whose earlier reports have been read."""
+        self._last: dict[Key, tuple[Report, float]] = {}
 
     def send(self, report: Report) -> None:
-        body = _encode([report.encode()])
+        last = self._last.get(report.key)
+        if last is not None and _says_nothing_new(last[0], report):
+            return
+        self._last[report.key] = report, self._now_s()
         try:
-            try:
-                self._client.append(BUCKET, report.pipeline, body)
-            except StreamNotFound:
-                headers = {"Stream-Retention": RETENTION}
-                self._client.create(BUCKET, report.pipeline, JSON, headers)
-                self._client.append(BUCKET, report.pipeline, body)
+            self._append(self._summed(report))
         except ClientError as error:
             log.warning("progress of %s was not recorded: %s", report.pipeline, error)
+
+    def beat(self) -> None:
+        """Say again what goes on, where nothing was said for a while."""
+        for last, sent_s in list(self._last.values()):
+            if last.state in GOING and self._now_s() - sent_s >= BEAT_S:
+                del self._last[last.key]
+                self.send(replace(last, rows=0, rows_per_s=0.0, duration_ms=0))
+
+    def _summed(self, report: Report) -> Report:
+        if report.pipeline not in self._begun:
+            for known in read_status(self._client, report.pipeline):
+                self._sums[known.pipeline, known.query] = known
+            self._begun.add(report.pipeline)
+        sums = self._sums.setdefault(report.key, Status(*report.key))
+        sums.batches += report.rows > 0
+        sums.rows += report.rows
+        sums.error = report.error or sums.error
+        return replace(
+            report,
+            batches_total=sums.batches,
+            rows_total=sums.rows,
+            last_error=sums.error or None,
+        )
+
+    def _append(self, report: Report) -> None:
+        body = _encode([report.encode()])
+        try:
+            self._client.append(BUCKET, report.pipeline, body)
+        except StreamNotFound:
+            headers = {"Stream-Retention": RETENTION}
+            self._client.create(BUCKET, report.pipeline, JSON, headers)
+            self._client.append(BUCKET, report.pipeline, body)
+
+
+def _says_nothing_new(last: Report, report: Report) -> bool:
+    return last.state == report.state == "waiting" and last.lag == report.lag
+
+
+class Reporters:
+    """A reporter for each server that the pipelines of a run work with."""
+
+    def __init__(self, specs: Iterable[Spec], context: Context) -> None:
+        self._clients = ExitStack()
+        self._reporters: dict[str, Reporter] = {}
+        self._endpoints: dict[str, str] = {}
+        for spec in specs:
+            own = context.for_spec(spec)
+            self._endpoints[spec.name] = own.endpoint
+            if own.endpoint not in self._reporters:
+                client = self._clients.enter_context(own.client(retry_timeout_s=SEND_TIMEOUT_S))
+                self._reporters[own.endpoint] = Reporter(client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._clients.close()
+
+    def send(self, report: Report) -> None:
+        self._reporters[self._endpoints[report.pipeline]].send(report)
+
+    def beat(self) -> None:
+        for each in self._reporters.values():
+            each.beat()
 
 
 def _encode(bodies: Iterable[bytes]) -> Any:
@@ -133,7 +232,8 @@ class Status:
 
 def read_status(client: Client, pipeline: str | None = None) -> list[Status]:
     """Every query of one pipeline, or of all that ever reported."""
-    found: dict[tuple[str, str], Status] = {}
+    found: dict[Key, Status] = {}
+    now_ms = _now_ms(client)
     for stream in client.streams(bucket=BUCKET):
         if pipeline is not None and stream.name != pipeline:
             continue
@@ -146,21 +246,26 @@ def read_status(client: Client, pipeline: str | None = None) -> list[Status]:
             stream_id=stream.id,
         )
         for batch in batches:
-            for body in batch.column("body").to_pylist():
-                _fold(found, json.loads(body))
+            times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+            for body, sent_ms in zip(batch.column("body").to_pylist(), times, strict=True):
+                _fold(found, json.loads(body), silent=now_ms - sent_ms > SILENT_S * 1000)
     return [found[key] for key in sorted(found)]
 
 
-def _fold(found: dict[tuple[str, str], Status], report: Mapping[str, Any]) -> None:
+def _now_ms(client: Client) -> float:
+    """By the clock of the server, which also says when a report was sent."""
+    headers, _ = client.fetch(list_streams(bucket=BUCKET, limit=1))
+    return parsedate_to_datetime(headers["date"]).timestamp() * 1000
+
+
+def _fold(found: dict[Key, Status], report: Mapping[str, Any], *, silent: bool) -> None:
     key = report["pipeline"], report["query"]
     status = found.setdefault(key, Status(*key))
-    status.state = report["state"]
+    status.state = SILENT if silent and report["state"] in GOING else report["state"]
     status.at = report["at"] or status.at
-    if report["error"]:
-        status.error = report["error"]
+    status.error = report["last_error"] or ""
+    status.batches, status.rows = report["batches_total"], report["rows_total"]
     if report["rows"]:
-        status.batches += 1
-        status.rows += report["rows"]
         status.rows_per_s = report["rows_per_s"]
     if report["batch"] is not None:
         status.lag = report["lag"]

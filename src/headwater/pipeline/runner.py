@@ -10,19 +10,21 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.lake.ranges import read_own
-from headwater.lake.tables import open_table
+from headwater.lake.ranges import read_own, read_ranges
+from headwater.lake.tables import open_table, reach_table
 from headwater.pipeline import jobs
 from headwater.pipeline.context import Context
 from headwater.pipeline.lake_source import trim_settled
 from headwater.pipeline.progress import Report, last_words, report_of
-from headwater.pipeline.replay import replay
+from headwater.pipeline.replay import Note, replay
 from headwater.pipeline.spec import Spec
 from headwater.spark.local import release, session_beside
 
@@ -31,8 +33,6 @@ log = logging.getLogger("headwater.pipeline")
 LOOK_S = 0.5
 RESTART_FIRST_S = 5.0
 RESTART_LONGEST_S = 300.0
-
-Note = Callable[[Report], None]
 
 
 class Runner:
@@ -45,11 +45,16 @@ class Runner:
         context: Context,
         note: Note,
         *,
+        beat: Callable[[], None] = lambda: None,
         restart: bool = False,
     ) -> None:
+        """`beat` is called again and again while pipelines run."""
         self.stopping = threading.Event()
+        self._beat = beat
+        # Replays last: to stop, they are waited for, and the others need not go on meanwhile.
         self._running = [
-            Running(spark, spec, context.for_spec(spec), note, restart=restart) for spec in specs
+            Running(spark, spec, context.for_spec(spec), note, restart=restart)
+            for spec in sorted(specs, key=lambda spec: spec.replay is not None)
         ]
 
     def run(self) -> bool:
@@ -59,6 +64,7 @@ class Runner:
         while not self.stopping.is_set() and any(each.alive for each in self._running):
             for each in self._running:
                 each.look()
+            self._beat()
             self.stopping.wait(LOOK_S)
         for each in self._running:
             each.stop()
@@ -82,19 +88,21 @@ class Running:
         self._failures = 0
         self._again_s = 0.0
         self._session: SparkSession | None = None
+        self._replay: Aside | None = None
 
     @property
     def alive(self) -> bool:
         """It runs, or will again."""
-        return bool(self.queries) or (self._restart and self.error is not None)
+        again = self._restart and self.error is not None
+        return bool(self.queries) or self._replay is not None or again
 
     def start(self) -> None:
-        """Begin. A replay is done when this returns."""
         spec = self.spec
         try:
+            self._reach_tables()
             session = self._open_session()
             if spec.replay is not None:
-                replay(session, spec, self._context, self._note)
+                self._replay = Aside(partial(_replay, session, spec, self._context))
                 return
             started = jobs.start(session, spec, self._context)
         except Exception as error:
@@ -103,6 +111,11 @@ class Running:
         self.queries = {str(query.name): query for query in started}
         for name in self.queries:
             self._note(Report(spec.name, name, "running"))
+
+    def _reach_tables(self) -> None:
+        """Raises LakeError. A Spark elsewhere may reach what we cannot, and says so itself."""
+        for ref in () if is_remote() else self.spec.tables:
+            reach_table(ref)
 
     def _open_session(self) -> SparkSession:
         self._release_session()
@@ -121,6 +134,8 @@ class Running:
         if self._restart and self.error is not None and time.monotonic() >= self._again_s:
             self.error = None
             self.start()
+        if self._replay is not None:
+            self._look_at(self._replay)
         for name, query in list(self.queries.items()):
             active = query.isActive  # before the reports, so that the last ones are seen
             self._report(name, query)
@@ -136,6 +151,15 @@ class Running:
                 self._finish(name, query)
             except Exception as reason:
                 self._fail(name, reason)
+
+    def _look_at(self, aside: Aside) -> None:
+        ended = aside.ended  # before the reports, so that the last ones are seen
+        for report in aside.reports():
+            self._note(report)
+        if ended:
+            self._replay = None
+            if aside.error is not None:
+                self._fail(self.spec.kind, aside.error)
 
     def _report(self, name: str, query: StreamingQuery) -> None:
         last = self._seen.get(name, "")
@@ -153,7 +177,8 @@ class Running:
             folder = open_table(archive.table).folder
             folder.sync()
             with self._context.client() as client:
-                trim_settled(client, read_own(folder, str(query.id)), None)
+                own = read_own(folder, str(query.id))
+                trim_settled(client, own, None, read_ranges(folder))
         self._note(Report(self.spec.name, name, "finished"))
 
     def _fail(self, query: str, error: BaseException) -> None:
@@ -165,6 +190,9 @@ class Running:
         self._note(Report(self.spec.name, query, "failed", error=self.error))
 
     def stop(self) -> None:
+        if self._replay is not None:
+            self._replay.join()
+            self._look_at(self._replay)
         for name in self._stop_queries():
             self._note(Report(self.spec.name, name, "finished"))
         self._release_session()
@@ -176,6 +204,44 @@ class Running:
             query.stop()
         self.queries = {}
         return stopped
+
+
+def _replay(session: SparkSession, spec: Spec, context: Context, note: Note) -> None:
+    # Spark finds data sources only in threads with an active session, and this makes it so.
+    session.createDataFrame([], "nothing int")
+    replay(session, spec, context, note)
+
+
+class Aside:
+    """Work in a thread of its own, so that it does not hold up the pipelines beside it.
+
+    What it reports is kept for whoever looks: sending is the work of one thread.
+    """
+
+    def __init__(self, work: Callable[[Note], None]) -> None:
+        self.error: Exception | None = None
+        self._work = work
+        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work(self._reports.put)
+        except Exception as error:
+            self.error = error
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def reports(self) -> Iterator[Report]:
+        """Those that were not given out yet."""
+        while not self._reports.empty():
+            yield self._reports.get()
+
+    def join(self) -> None:
+        self._thread.join()
 
 
 def _plain(progress: Any) -> Mapping[str, Any]:
