@@ -38,6 +38,7 @@ SCENARIOS: dict[str, Callable[[Plan], list[Row]]] = {
     "spark-read": spark.reading,
     "spark-write": spark.writing,
     "spark-plan": spark.planning,
+    "spark-archive": spark.archiving,
     "million-streams": scale.many_streams,
 }
 

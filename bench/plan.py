@@ -31,6 +31,7 @@ class Plan:
     streams: int = 1_000_000
     records: int = 1_000_000
     listed_streams: int = 10_000
+    archived_bytes: int = 1000 * MB
 
     def workspace(self, scenario: str) -> Path:
         """An empty folder for the servers of one scenario."""
@@ -49,6 +50,7 @@ def quick(folder: Path) -> Plan:
         idle_followers=1000,
         streams=20_000,
         records=200_000,
+        archived_bytes=100 * MB,
     )
 
 

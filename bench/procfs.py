@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -29,6 +30,18 @@ def rss_bytes(pid: int) -> int:
     return sum(pages) * _PAGE_BYTES
 
 
+def peaks(pid: int) -> dict[int, tuple[str, int]]:
+    """For a process and each below it: its program and the most memory that it ever had.
+    Those that end meanwhile are left out."""
+    found = {}
+    for member in _tree(pid):
+        with suppress(ProcessLookupError, FileNotFoundError, KeyError):
+            lines = Path(f"/proc/{member}/status").read_text().splitlines()
+            status = dict(line.split(":", 1) for line in lines)
+            found[member] = (status["Name"].strip(), int(status["VmHWM"].split()[0]) * 1024)
+    return found
+
+
 def machine_busy_s() -> float:
     """CPU time that anything on this machine has used since it started."""
     with open("/proc/stat") as stat:
@@ -49,9 +62,10 @@ def drop_cached_files(folder: Path) -> None:
 
 def _tree(pid: int) -> Iterator[int]:
     yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _tree(int(child))
+    with suppress(ProcessLookupError, FileNotFoundError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _tree(int(child))
 
 
 def filesystem_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Spark on `local[2]`: reads beside Parquet, the sink, and planning over many streams. Ours alone.
+"""Spark on `local[2]`: reads beside Parquet, the sink, planning over many streams, an archive.
 
 One JVM for all, made when the first scenario needs it. What is measured is warm: Java compiles the
 code that it runs often, so the first rounds say little.
@@ -7,18 +7,21 @@ code that it runs often, so the first rounds say little.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
 from pyspark.sql import DataFrame, SparkSession
 
+from bench import procfs
 from bench.plan import MB, Plan
-from bench.report import Row, at_least, at_most, compare, ratio_at_least, say
+from bench.report import Row, at_least, at_most, compare, ratio_at_least, ratio_at_most, say
 from bench.servers import Server, ours
 from headwater.client import Client
 from headwater.spark import session
@@ -29,11 +32,16 @@ BUCKET = "durable-streams"
 STREAM = "records"
 RECORD_BYTES = 200
 RECORDS_PER_APPEND = 50_000
-WARM_ROUNDS = 8
+WARM_ROUNDS = 40
+"""So many until Java has compiled all that it will: after ten the times still fall."""
 READ_RATIO_MIN = 0.8
 SINK_ROWS_MIN = 100_000
 PLAN_S_MAX = 3.0
 SINK_BATCHES = 4
+MEMORY_RATIO_MAX = 1.5
+"""Four times the data may take so much more memory: caches fill, nothing grows with the stream."""
+SAMPLE_S = 0.1
+MIB = 1024 * 1024
 
 
 def reading(plan: Plan) -> list[Row]:
@@ -99,6 +107,60 @@ def planning(plan: Plan) -> list[Row]:
             say(f"  {seconds[-1]:.2f} s")
     measure = f"s, {plan.listed_streams:,} streams"
     return [compare("spark-plan", measure, seconds, target=at_most(PLAN_S_MAX))]
+
+
+def archiving(plan: Plan) -> list[Row]:
+    """A stream into a Delta table: what it takes of memory, beside a quarter of that stream."""
+    whole, quarter = (
+        _archive(plan, f"spark-archive-{part}", plan.archived_bytes // part) for part in (1, 4)
+    )
+    bounded = ratio_at_most(MEMORY_RATIO_MAX)
+    return [
+        compare("spark-archive", "MB/s", [whole.megabytes_per_s]),
+        *(
+            compare(
+                f"spark-archive-{who}",
+                f"MiB at most, {plan.archived_bytes // MB:,} MB vs a quarter of it",
+                [whole.peak_bytes[who] / MIB],
+                [quarter.peak_bytes[who] / MIB],
+                target=bounded,
+            )
+            for who in ("server", "worker", "java")
+        ),
+    ]
+
+
+class _Archived(NamedTuple):
+    megabytes_per_s: float
+    peak_bytes: dict[str, int]
+    """Of the server, the JVM, and the largest Python worker."""
+
+
+def _archive(plan: Plan, name: str, size: int) -> _Archived:
+    """Into a new table, by the command that users have."""
+    folder = plan.workspace(name)
+    with ours(folder) as server:
+        _load(server, size // RECORD_BYTES)
+        command = [sys.executable, "-m", "headwater", "pipeline", "archive", STREAM]
+        command += ["--bucket", BUCKET, "--to", str(folder / "table"), "--once", "--quiet"]
+        command += ["--state", str(folder / "state"), "--url", _url(server), "--cores", "2"]
+        started = time.perf_counter()
+        peak: dict[str, int] = {}
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as archive:
+            while archive.poll() is None:
+                for pid, (program, used) in procfs.peaks(archive.pid).items():
+                    who = "java" if program == "java" else "worker"
+                    if pid != archive.pid:
+                        peak[who] = max(peak.get(who, 0), used)
+                time.sleep(SAMPLE_S)
+        seconds = time.perf_counter() - started
+        if archive.returncode:
+            raise RuntimeError(f"the archive ended with {archive.returncode}")
+        peak["server"] = max(used for _, used in procfs.peaks(server.pid).values())
+    shutil.rmtree(folder)
+    shown = ", ".join(f"{who} {used / MIB:,.0f} MiB" for who, used in sorted(peak.items()))
+    say(f"  {size / MB:,.0f} MB in {seconds:.0f} s, {shown}")
+    return _Archived(size / MB / seconds, peak)
 
 
 @cache
