@@ -18,7 +18,7 @@ from headwater.lake.stores import (
     iceberg_properties,
     open_filesystem,
 )
-from headwater.lake.tables import FORMATS, LakeError, Mark, open_table, reach_table
+from headwater.lake.tables import FORMATS, LakeError, Mark, TableRef, open_table, reach_table
 from tests.lake.others import seen_by_others
 from tests.lake.tables import add, at_url, make_at, offsets, rows
 from tests.support.object_store import ObjectStore
@@ -200,3 +200,9 @@ def test_a_store_that_does_not_answer_is_named(tmp_path: Path) -> None:
 def test_every_store_has_its_advice() -> None:
     assert "GOOGLE_APPLICATION_CREDENTIALS" in advice("gs://bucket/a")
     assert "AZURE_STORAGE_ACCOUNT_KEY" in advice("abfss://c@a.dfs.core.windows.net/a")
+
+
+def test_keys_are_not_printed_with_a_table() -> None:
+    ref = TableRef("delta", "s3://b/t", catalog={"token": "hush"}, storage={"KEY": "hush"})
+    assert "hush" not in repr(ref)
+    assert TableRef.decode(ref.encode()) == ref

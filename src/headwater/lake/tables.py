@@ -25,15 +25,16 @@ ORPHAN_S = 24 * 60 * 60
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """Where a table is: plain values, so that it can travel to executors."""
+    """Where a table is: plain values, so that it can travel to executors. What may hold keys is
+    not shown when it is printed."""
 
     format: str
     location: str
     """A folder, as a path or a URL. With a `catalog`: the table's name in it, `namespace.table`."""
     partition_by: tuple[str, ...] = ()
-    catalog: Mapping[str, str] = field(default_factory=dict)
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Iceberg only: the properties of a catalog, as pyiceberg has them."""
-    storage: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options of an object store, by the names of its environment variables: see stores.py."""
     version: str | None = None
     """Read the table as it was then; None for the latest."""
