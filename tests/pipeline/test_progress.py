@@ -29,6 +29,7 @@ from headwater.pipeline.progress import (
 from headwater.pipeline.spec import Spec
 from tests.support.clock import FakeClock
 from tests.support.inprocess import serving
+from tests.support.log import encode_records
 
 PROGRESS: dict[str, Any] = {
     "batchId": 7,
@@ -110,6 +111,17 @@ def test_sums_outlive_the_reports_and_the_run(client: Client) -> None:
     client.trim(BUCKET, "a", stream.tail - 1, stream.id)  # as retention does
     (status,) = read_status(client)
     assert (status.batches, status.rows, status.error) == (4, 35, "disk full")
+
+
+def test_reports_of_a_version_without_sums_are_no_obstacle(client: Client) -> None:
+    older = json.loads(Report("a", "q", "failed", 0, 40, error="it broke").encode())
+    for name in ("batches_total", "rows_total", "last_error"):
+        del older[name]
+    client.create(BUCKET, "a", "application/json")
+    client.append(BUCKET, "a", encode_records([json.dumps(older).encode()]))
+    assert [(each.state, each.error) for each in read_status(client)] == [("failed", "it broke")]
+    Reporter(client).send(Report("a", "q", "running", 1, 2))
+    assert [(each.state, each.rows) for each in read_status(client)] == [("running", 2)]
 
 
 def test_to_wait_on_is_no_news(client: Client) -> None:

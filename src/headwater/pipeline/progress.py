@@ -263,8 +263,10 @@ def _fold(found: dict[Key, Status], report: Mapping[str, Any], *, silent: bool) 
     status = found.setdefault(key, Status(*key))
     status.state = SILENT if silent and report["state"] in GOING else report["state"]
     status.at = report["at"] or status.at
-    status.error = report["last_error"] or ""
-    status.batches, status.rows = report["batches_total"], report["rows_total"]
+    # Reports of versions before there were sums have none: what was known before stays.
+    status.error = report.get("last_error") or report["error"] or ""
+    status.batches = report.get("batches_total", status.batches)
+    status.rows = report.get("rows_total", status.rows)
     if report["rows"]:
         status.rows_per_s = report["rows_per_s"]
     if report["batch"] is not None:
