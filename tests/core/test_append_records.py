@@ -105,12 +105,15 @@ def test_another_tail_than_the_expected_one_refuses(expected: int) -> None:
     assert rules.judge_records(written_state(), records(b"a", expect_seq=5)) == [b"a"]
 
 
-def test_a_closed_stream_takes_nothing_not_even_a_repeat() -> None:
+def test_a_closed_stream_takes_nothing_but_repeats() -> None:
     state = written_state()
     state.closed = True
-    for command in (records(b"a"), records(b"a", producer=claim("p", 3, 4))):
+    for seq in range(5):
+        assert rules.judge_records(state, records(b"a", producer=claim("p", 3, seq))) is None
+    new = [claim("p", 3, 5), claim("p", 2, 4), claim("p", 4, 0), claim("q", 0, 0), None]
+    for each in new:
         with pytest.raises(StreamClosed):
-            rules.judge_records(state, command)
+            rules.judge_records(state, records(b"a", producer=each))
 
 
 def test_values_of_a_json_stream_lose_the_space_around_them() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random  # noqa: TID251 (seeded)
 import struct
+import subprocess
+import sys
 from array import array
 from typing import Any
 
@@ -112,6 +114,23 @@ def test_times_that_arrow_does_not_have_are_the_last_one_that_it_has() -> None:
 
 def test_a_stream_without_batches_is_empty() -> None:
     assert decode_table(bytes(encode_schema()) + arrow.encode_end()).num_rows == 0
+
+
+PROGRAM = """
+import struct, sys
+from headwater.core.records import HAS_HEADERS, HeaderColumns
+from headwater.wire.arrow import Columns, encode_batch
+times, lengths, flags = struct.pack("<2Q", 1, 2), struct.pack("<2I", 1, 1), bytes([HAS_HEADERS, 0])
+headers = HeaderColumns.of([[(b"key", b"k")], []])
+encode_batch([Columns(0, times, lengths, flags, b"ab", headers=headers)])
+encode_batch([Columns(0, times, lengths, bytes(2), b"a,b,", separated=True)])
+print("pandas" in sys.modules)
+"""
+
+
+def test_pandas_is_not_loaded_where_it_is_installed() -> None:
+    said = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True).stdout
+    assert said == b"False\n"
 
 
 # -- what clients send

@@ -125,11 +125,13 @@ def judge_records(
 ) -> list[bytes] | None:
     """Return the bodies to add, or None when it is a repeat; `commands` are no messages.
 
-    The rules of `judge_append`, for records that come with headers. They never close a stream, so
-    no repeat of one is welcome once it is closed.
+    The rules of `judge_append`, for records that come with headers. Of a closed stream, too: they
+    never close one, so each repeat is of an append that was accepted before.
     """
     if state.closed:
-        raise StreamClosed(state.tail)
+        if command.producer is None or not producer.has(state.producers, command.producer):
+            raise StreamClosed(state.tail)
+        return None
     if command.seal_id is not None:
         check_seal(state, command.seal_id, len(command.bodies))
     elif state.cipher is not None:

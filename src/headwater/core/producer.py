@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headwater.core import limits
@@ -40,6 +42,12 @@ def judge(last: ProducerMark | None, claim: ProducerClaim) -> bool:
     if claim.seq > expected:
         raise ProducerGap(expected=expected, received=claim.seq)
     return claim.seq == expected
+
+
+def has(producers: Mapping[str, ProducerMark], claim: ProducerClaim) -> bool:
+    """Is the batch there already?"""
+    last = producers.get(claim.id)
+    return last is not None and claim.epoch == last.epoch and claim.seq <= last.seq
 
 
 def remember(producers: dict[str, ProducerMark], claim: ProducerClaim, at_ms: TimestampMs) -> None:

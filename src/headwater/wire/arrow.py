@@ -3,8 +3,9 @@
 A run's columns are nearly Arrow's: times and flags are taken as they lie, offsets are the running
 sum of the lengths, and the bodies are one buffer. Nothing here looks at a record by itself.
 
-pyarrow takes half a second to import and 50 MB to hold, so whoever needs this module asks for it
-late. What comes from a client goes through `arrow_check` before pyarrow sees it.
+pyarrow takes a while to import and 30 MB to hold, so whoever needs this module asks for it late. It
+loads pandas too, if that is there, for any value of Python or numpy that is given to it: another 40
+MB. So buffers are. What comes from a client goes through `arrow_check` before pyarrow sees it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SCHEMA = pa.schema(
 )
 """What a reader gets. Frozen: columns are only ever added at the end."""
 
-_NO_HEADERS = pa.array([], _HEADER)
+_NO_HEADERS = pa.nulls(0, _HEADER)
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -81,7 +82,7 @@ def encode_end() -> bytes:
 def encode_batch(parts: Sequence[Columns]) -> Buffer:
     """One record batch of all the parts."""
     columns = [
-        pa.array(np.concatenate([_numbers(part) for part in parts])),
+        _as_array(pa.uint64(), np.concatenate([_numbers(part) for part in parts])),
         _as_array(_TIMESTAMP, np.minimum(_joined(parts, "times", "<u8"), _TIME_MAX)),
         pa.concat_arrays([_bodies(part) for part in parts]),
         _headers(parts),
@@ -118,14 +119,14 @@ def _bodies(part: Columns) -> Any:
 def _headers(parts: Sequence[Columns]) -> Any:
     if all(part.headers is None for part in parts):
         offsets = np.zeros(sum(part.rows for part in parts) + 1, np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), _NO_HEADERS, type=_HEADERS)
+        return _lists(offsets, _NO_HEADERS)
     return pa.concat_arrays([_header_lists(part) for part in parts])
 
 
 def _header_lists(part: Columns) -> Any:
     ends = np.zeros(part.rows + 1, np.int32)
     if part.headers is None:
-        return pa.ListArray.from_arrays(pa.array(ends), _NO_HEADERS, type=_HEADERS)
+        return _lists(ends, _NO_HEADERS)
     have = np.frombuffer(part.flags, "u1") & HAS_HEADERS != 0
     counts = np.zeros(len(have), np.int32)
     counts[have] = np.frombuffer(part.headers.pairs, "<u2")[: np.count_nonzero(have)]
@@ -133,9 +134,13 @@ def _header_lists(part: Columns) -> Any:
     before = int(counts[: part.start].sum())
     every = _texts(part.headers)
     names = np.arange(2 * before, 2 * (before + int(ends[-1])), 2)
-    pairs = [every.take(pa.array(names)), every.take(pa.array(names + 1))]
+    pairs = [every.take(_as_array(pa.int64(), at)) for at in (names, names + 1)]
     found = pa.StructArray.from_arrays(pairs, fields=list(_HEADER))
-    return pa.ListArray.from_arrays(pa.array(ends), found, type=_HEADERS)
+    return _lists(ends, found)
+
+
+def _lists(ends: Any, values: Any) -> Any:
+    return pa.ListArray.from_arrays(_as_array(pa.int32(), ends), values, type=_HEADERS)
 
 
 def _texts(headers: HeaderColumns) -> Any:
