@@ -17,6 +17,7 @@ from typing import Self
 import pyspark
 
 from headwater.spark.java import find_java_home
+from headwater.spark.local import STARTUP
 
 READY_TIMEOUT_S = 90.0
 POLL_S = 0.05
@@ -124,6 +125,7 @@ def spark_environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(STARTUP),
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -34,10 +35,16 @@ SETTINGS = {
 OF_A_SESSION = "spark.sql."
 """How the settings begin that a session may change of a Spark that is up, as with Connect."""
 
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set where spark-submit runs the program: Java is up, and the master is chosen."""
+
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+
+OWN_PYTHON_SETTINGS = {"spark.python.daemon.module": "headwater.worker_daemon"}
+"""Where workers run the same Python as this."""
 
 ARROW_JAVA_OPTIONS = (
     "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
@@ -48,6 +55,7 @@ DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+STARTUP = Path(__file__).with_name("startup")
 
 
 def session(
@@ -60,29 +68,59 @@ def session(
 ) -> SparkSession:
     """A session; the one there is, if there is one.
 
-    Without a `master` it runs on this machine, on `cores` of it, and tries a failed task again.
-    A master `sc://host:port` is a Spark Connect server. `settings` win over those here. When it is
-    `quiet`, Spark logs errors only.
+    Without a `master` it runs on this machine, on `cores` of it, and tries a failed task again; or
+    where `spark-submit` was told, if that runs the program, whose settings then count. A master
+    `sc://host:port` is a Spark Connect server. `settings` win over those here. When it is `quiet`,
+    Spark logs errors only.
     """
     builder = SparkSession.builder.appName(name)
     given = {**SETTINGS, **(settings or {})}
     if master is not None and master.startswith(CONNECT):
-        own = {key: value for key, value in SETTINGS.items() if key.startswith(OF_A_SESSION)}
-        return _with(builder.remote(master), {**own, **(settings or {})})
+        return _with(builder.remote(master), {**_of_a_session(), **(settings or {})})
+    if master is None and SUBMITTED in os.environ:
+        return _submitted(builder, settings or {})
     os.environ["JAVA_HOME"] = str(find_java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    own = os.environ["PYSPARK_PYTHON"] == sys.executable and STARTUP.exists()
     if master is None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        given = {**LOCAL_SETTINGS, **given}
+        given = {**LOCAL_SETTINGS, **(OWN_PYTHON_SETTINGS if own else {}), **given}
     driver = ARROW_JAVA_OPTIONS
     if quiet and LOG_SETTINGS.exists():  # not when the package is in a zip file
         driver += f" -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
     for key, ours in ((DRIVER_OPTIONS, driver), (EXECUTOR_OPTIONS, ARROW_JAVA_OPTIONS)):
         given[key] = f"{ours} {given.get(key, '')}"
-    return _with(
-        builder.master(master or f"local[{cores or os.cpu_count() or 1},{TASK_TRIES}]"), given
-    )
+    builder = builder.master(master or f"local[{cores or os.cpu_count() or 1},{TASK_TRIES}]")
+    with _python_path() if own else nullcontext():
+        return _with(builder, given)
+
+
+@contextmanager
+def _python_path() -> Iterator[None]:
+    """For Spark's Python processes on this machine. See STARTUP for what it does."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (before, str(STARTUP))))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _submitted(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    spark = _with(builder, settings)
+    told = spark.sparkContext.getConf()
+    for key, value in _of_a_session().items():
+        if not told.contains(key):
+            spark.conf.set(key, value)
+    return spark
+
+
+def _of_a_session() -> dict[str, str]:
+    return {key: value for key, value in SETTINGS.items() if key.startswith(OF_A_SESSION)}
 
 
 def _with(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
