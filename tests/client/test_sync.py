@@ -68,6 +68,10 @@ def test_errors_are_of_the_class_that_a_caller_acts_on(client: Client) -> None:
         read(client, "s", 5, 9, stream.id)
     with pytest.raises(api.StreamNotFound, match="another stream has the name"):
         read(client, "s", 0, 1, "0000000000009999")
+    batches = read_batches(client, "things", "s", first=0, end=9, stream_id=stream.id)
+    assert next(batches).num_rows == 1  # what there is comes first
+    with pytest.raises(api.PastTail, match="s ends at 1, before 9"):
+        next(batches)
     client.append("things", "s", encode_records([b"2", b"3"]))
     client.trim("things", "s", 2, stream.id)
     with pytest.raises(api.OffsetTrimmed) as trimmed:
@@ -102,6 +106,16 @@ def test_a_record_is_found_by_its_time(client: Client) -> None:
     # Asked without a body in the answer, which would say what is missing.
     with pytest.raises(api.StreamNotFound, match="no such stream"):
         client.seq_at("things", "t", 0)
+
+
+def test_the_reason_of_a_refusal_is_told_where_the_answer_has_no_body() -> None:
+    with (
+        serving(auth=True, root_token="0123456789abcdef") as server,
+        Client(server.url, token="another") as client,
+        pytest.raises(api.Refused, match="token") as refused,
+    ):
+        client.seq_at("things", "s", 0)
+    assert (refused.value.status, refused.value.code) == (401, "unauthenticated")
 
 
 def test_a_connection_that_ended_while_it_was_idle_is_not_used(tmp_path: Path) -> None:
@@ -215,6 +229,16 @@ def test_a_server_that_is_not_there_is_given_up() -> None:
             client.append("things", "s", b"")
 
 
+def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
+    with serving() as server:
+        url = server.url.replace("http:", "https:")
+        with (
+            Client(url, retry_timeout_s=600) as client,
+            pytest.raises(api.Unreachable, match="(?i)wrong.version.number"),
+        ):
+            client.stream("things", "s")
+
+
 def test_an_endpoint_may_have_a_path_and_carries_the_secrets() -> None:
     found = Endpoint.parse("https://example.org/streams/", token="t", encryption_key="k")
     assert str(found) == "https://example.org:443/streams"
@@ -223,6 +247,30 @@ def test_an_endpoint_may_have_a_path_and_carries_the_secrets() -> None:
     for wrong in ("ftp://x", "localhost", "http://x:port", "http://u:p@x", "http://x?a"):
         with pytest.raises(api.ClientError):
             Endpoint.parse(wrong)
+    assert str(Endpoint.parse("http://[::1]:4437")) == "http://[::1]:4437"
+
+
+@pytest.mark.parametrize("secret", ["a\nb", "a→b"])
+def test_a_secret_that_cannot_be_sent_is_not_shown(secret: str) -> None:
+    for given in ({"token": secret}, {"encryption_key": secret}):
+        with pytest.raises(api.ClientError, match="a header of HTTP cannot carry") as refused:
+            Endpoint.parse("http://x", **given)
+        assert secret not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [None, "no certificates"])
+def test_certificates_that_cannot_be_read_are_an_error_at_once(
+    tmp_path: Path, content: str | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    # With a time for retries that is longer than a test may take.
+    with (
+        Client("https://127.0.0.1:9", ca_file=str(file), retry_timeout_s=600) as client,
+        pytest.raises(api.ClientError, match=f"cannot be read.*file={file}"),
+    ):
+        client.stream("things", "s")
 
 
 def test_pauses_grow_up_to_a_limit_and_heed_the_server() -> None:

@@ -55,7 +55,7 @@ def standing(folder: Path) -> Iterator[Cluster]:
         workers = []
         for number in range(WORKERS):
             place = ("--host", f"127.0.0.{number + 2}", "--work-dir", str(folder / f"{number}"))
-            size = ("--cores", "2", "--memory", "1g")
+            size = ("--cores", "1", "--memory", "1g")
             worker = program(f"worker-{number}", "worker.Worker", *place, *size, url)
             workers.append(stack.enter_context(worker))
         for worker in workers:

@@ -39,6 +39,11 @@ row = st.fixed_dictionaries(
 )
 
 
+def test_a_task_may_have_more_than_two_gibibytes_for_a_stream() -> None:
+    found = chunks.records(batch([{"value": b"x"}], "value"), ())
+    assert pa.types.is_large_binary(found.column("body").type)
+
+
 @given(st.lists(row, max_size=20), st.sampled_from([(), (("c", "1"), ("d", "2"))]))
 def test_headers_are_those_of_the_option_then_the_key_then_the_column(
     rows: list[dict[str, Any]], constant: tuple[tuple[str, str], ...]

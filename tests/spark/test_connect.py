@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from headwater.pipeline.progress import read_status
 from tests.pipeline.support import forget_last
 from tests.spark.driving import driving
 from tests.spark.processes import SPARK_HOME, Program, spark_environment
@@ -101,7 +102,7 @@ def test_results_that_changed_are_told_once(connect: Connect, streams: Streams) 
     file.write_text(textwrap.dedent(TOTALS.replace("BUCKET", streams.bucket)))
     command = (sys.executable, "-m", "headwater", "pipeline", "run", file, "--once")
     where = ("--url", streams.url, "--master", connect.url, "--state", state)
-    streams.make("orders", [b'{"item": "a", "price": 1.5}', b'{"item": "b", "price": 2}'])
+    streams.make("orders", [b'{"item": "a", "price": 1.5}', b'{"item": "b", "price": 2}', b"bad"])
     connect.run(*command, *where)
     forget_last(state / "totals" / "live")  # so the same batch is handed over again
     streams.add("orders", [b'{"item": "a", "price": 3}'])
@@ -109,6 +110,8 @@ def test_results_that_changed_are_told_once(connect: Connect, streams: Streams) 
     told = [json.loads(body) for body in streams.bodies("totals")]
     assert sorted((row["item"], row["total"]) for row in told[:2]) == [("a", 1.5), ("b", 2.0)]
     assert told[2:] == [{"item": "a", "total": 4.5}]
+    status = {each.query: each.rows for each in read_status(streams.client, "totals")}
+    assert status["dead-letters-orders"] == 1
 
 
 FLOW = """

@@ -51,5 +51,5 @@ def names(heading: str) -> list[str]:
 
 
 def test_the_columns_are_those_of_the_code() -> None:
-    assert names("Reading") == schema(headers=True).fieldNames()
+    assert names("Reading") == schema(headers=True, stream_ids=True).fieldNames()
     assert sorted(names("Writing")) == sorted((*WRITTEN, *IGNORED))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,11 +57,11 @@ backlogs = st.lists(
 limits = st.one_of(st.none(), st.integers(1, 10**7))
 
 
-@given(backlogs, limits, limits)
+@given(backlogs, limits, limits, st.integers(0, 100))
 def test_a_micro_batch_keeps_its_limits_and_gets_on(
-    found: list[Backlog], rows_max: int | None, bytes_max: int | None
+    found: list[Backlog], rows_max: int | None, bytes_max: int | None, turn: int
 ) -> None:
-    shares = plan.admit(found, rows_max=rows_max, bytes_max=bytes_max)
+    shares = plan.admit(found, rows_max=rows_max, bytes_max=bytes_max, turn=turn)
     for backlog in found:
         assert 0 <= shares.get(backlog.key, 0) <= backlog.rows
     total = sum(shares.values())
@@ -70,16 +73,40 @@ def test_a_micro_batch_keeps_its_limits_and_gets_on(
     if any(backlog.rows for backlog in found):
         assert total > 0
     if rows_max is None and bytes_max is None:
-        assert shares == {backlog.key: backlog.rows for backlog in found}
+        assert shares == {backlog.key: backlog.rows for backlog in found if backlog.rows}
 
 
-def test_what_is_left_over_goes_to_those_furthest_behind() -> None:
+def test_streams_share_a_micro_batch_by_what_each_has() -> None:
     found = [Backlog("a", 10, 1.0), Backlog("b", 30, 1.0), Backlog("c", 20, 1.0)]
-    assert plan.admit(found, rows_max=1, bytes_max=None) == {"a": 0, "b": 1, "c": 0}
+    assert plan.admit(found, rows_max=12, bytes_max=None) == {"a": 2, "b": 6, "c": 4}
+    assert plan.admit(found, rows_max=None, bytes_max=12) == {"a": 2, "b": 6, "c": 4}
+
+
+def test_a_small_stream_is_read_beside_one_that_never_ends() -> None:
+    found = [Backlog("large", 10**9, 100.0), Backlog("small", 1, 100.0)]
+    assert plan.admit(found, rows_max=100, bytes_max=None) == {"large": 99, "small": 1}
+    assert plan.admit(found, rows_max=None, bytes_max=10_000) == {"large": 99, "small": 1}
+
+
+@pytest.mark.parametrize(("rows_max", "bytes_max"), [(3, None), (None, 350), (3, 350)])
+def test_streams_take_turns_where_there_is_not_a_record_of_each(
+    rows_max: int | None, bytes_max: int | None
+) -> None:
+    found = [Backlog(f"s{number}", 10**6, 100.0) for number in range(10)]
+    read: Counter[str] = Counter()
+    for _ in range(10):
+        read.update(plan.admit(found, rows_max=rows_max, bytes_max=bytes_max, turn=read.total()))
+    assert read == dict.fromkeys((f"s{number}" for number in range(10)), 3)
+
+
+def test_records_without_a_byte_are_no_reason_to_wait() -> None:
+    found = [Backlog("empty", 1000, 0.0)]
+    assert plan.admit(found, rows_max=None, bytes_max=10_000) == {"empty": 1000}
 
 
 def test_a_partition_is_about_128_mib_unless_an_option_says() -> None:
-    stream = StreamSummary("1", "b", "s", "t", False, 0, 1000, 1000 * 1024, 0, None)
+    size = 1000 * 1024
+    stream = StreamSummary("1", "b", "s", "t", False, 0, 1000, size, 0, None, size)
     by_size = parse_source({"subscribe": "s"}, streaming=True)
     assert plan.choose_cut([stream], by_size) == Cut(128 * 1024, 1)
     told = parse_source(

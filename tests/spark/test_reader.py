@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql.datasource import Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import Filter, GreaterThanOrEqual, In, LessThan
 
 from headwater.client import Client, Producer, Refused
 from headwater.client.protocol import Request
@@ -20,8 +20,11 @@ from headwater.lake.archive import SCHEMA
 from headwater.lake.ranges import Range as Archived
 from headwater.lake.ranges import read_ranges as read_archived
 from headwater.lake.tables import FORMATS
+from headwater.spark.offsets import Cut
 from headwater.spark.options import SourceOptions, parse_sink, parse_source
+from headwater.spark.plan import choose_cut
 from headwater.spark.reader import DataLoss, PushdownReader, read_ranges
+from headwater.spark.streams import Finder
 from headwater.spark.writer import write_rows
 from tests.lake.test_archive import Archive
 from tests.spark.support import Streams, numbers
@@ -130,9 +133,24 @@ def test_filters_by_time_reach_into_the_archive(days: Streams) -> None:
     moment = datetime.fromtimestamp(at_ms(3) / 1000, UTC)
     late = GreaterThanOrEqual(("timestamp",), moment)
     assert offsets(days, late, archive=table) == list(range(3, 10))
+    some = In(("timestamp",), (moment, None))
+    assert offsets(days, some, archive=table) == [3]
     # One more than pass: Spark drops it.
     early = LessThan(("timestamp",), moment)
     assert offsets(days, early, archive=table) == [0, 1, 2, 3]
+
+
+def test_records_in_the_archive_count_as_much_as_those_of_the_server(world: Streams) -> None:
+    world.make("s", [bytes(1024)] * 100)
+    whole = plan_of(options_of(world))
+    assert whole == Cut(128 * 1024, 1)
+    table = archive(world, 99)
+    assert plan_of(options_of(world, archive=table)) == whole
+
+
+def plan_of(options: SourceOptions) -> Cut:
+    with options.connection.open() as client:
+        return choose_cut(Finder(client, options).find().values(), options)
 
 
 def test_ranges_of_an_archive_are_read_again_once_for_all_streams(
@@ -169,16 +187,41 @@ def lose(world: Streams, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["trimmed", "deleted", "made again"])
 def test_records_that_go_away_after_planning_are_a_loss_or_passed_over(
-    world: Streams, what: str
+    world: Streams, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.make("s", numbers(5))
     strict, loose = options_of(world), options_of(world, failOnDataLoss="false")
     parts = plan(strict)
     lose(world, what)
-    with pytest.raises(DataLoss, match="the-bucket/s from 0 to 5 went away under the query"):
+    left, end = ([3, 4], 3) if what == "trimmed" else ([], 5)
+    lost = f"the-bucket/s from 0 to {end} went away under the query"
+    with pytest.raises(DataLoss, match=lost):
         collect(strict, parts)
-    left = [3, 4] if what == "trimmed" else []
     assert collect(loose, parts)["offset"].to_pylist() == left
+    assert lost in caplog.text
+
+
+@pytest.mark.parametrize("what", ["trimmed", "deleted", "made again"])
+def test_streams_that_go_away_after_planning_may_be_passed_over(world: Streams, what: str) -> None:
+    world.make("s", numbers(5))
+    options = options_of(world, failOnDeletion="false")
+    parts = plan(options)
+    lose(world, what)
+    if what == "trimmed":
+        with pytest.raises(DataLoss):
+            collect(options, parts)
+    else:
+        assert collect(options, parts).num_rows == 0
+
+
+def test_records_that_a_server_had_before_it_was_set_back_are_a_loss(world: Streams) -> None:
+    world.make("s", numbers(5))
+    strict, loose = options_of(world), options_of(world, failOnDataLoss="false")
+    (part,) = plan(strict)[0]
+    parts = [(part._replace(end=9),)]  # as it was planned before
+    with pytest.raises(DataLoss, match="the-bucket/s from 5 to 9 went away under the query"):
+        collect(strict, parts)
+    assert collect(loose, parts)["value"].to_pylist() == numbers(5)
 
 
 def test_a_stream_that_goes_away_while_a_read_is_planned(

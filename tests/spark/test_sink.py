@@ -154,6 +154,9 @@ def test_a_batch_write_with_a_producer_can_be_repeated(
     streams.write(frame, stream="s")
     streams.write(frame, stream="s")
     assert streams.at("s").tail == 8
+    for _ in range(2):
+        streams.write(frame, stream="t", producerId="job", producerEpoch=0, closeOnFinish=True)
+    assert streams.bodies("t") == [b"1", b"2"]
 
 
 class FailingStreamWriter(StreamWriter):
@@ -206,14 +209,14 @@ def test_a_task_that_fails_after_its_append_adds_nothing_twice(
     spark.dataSource.register(FailingSink)
     streams.make("in", numbers(1000))
     follow = streams.follow(
-        spark, subscribe="in", maxOffsetsPerTrigger=300, maxRecordsPerPartition=100
+        spark, subscribe="in", maxOffsetsPerTrigger=600, maxRecordsPerPartition=300
     )
     by_stream = follow.select("value", F.concat(F.lit("out/"), F.col("offset") % 3).alias("stream"))
     streams.run(by_stream, format="failing")
     found = [body for number in range(3) for body in streams.bodies(f"out/{number}")]
     assert Counter(found) == Counter(numbers(1000))
 
-    frame = streams.read(spark, subscribe="in", maxRecordsPerPartition=100).select("value")
+    frame = streams.read(spark, subscribe="in", maxRecordsPerPartition=500).select("value")
     options = {"endpoint": streams.url, "bucket": streams.bucket, "stream": "batch"}
     frame.write.format("failing").options(**options).mode("append").save()
     assert Counter(streams.bodies("batch")) == Counter(numbers(1000))

@@ -125,6 +125,7 @@ def test_filters_narrow_what_is_read(spark: SparkSession, streams: Streams) -> N
     assert late.rdd.getNumPartitions() == 10
     assert values(frame.where("timestamp < timestamp'2001-01-01 00:00:00'")) == []
     assert values(frame.where("offset = 7 and stream in ('s', 'u')")) == [b"7"]
+    assert values(frame.where("offset in (7, null) and stream in ('s', null)")) == [b"7"]
 
 
 def test_a_stream_that_is_not_there_is_an_error_in_a_batch(
@@ -156,6 +157,19 @@ def test_a_wrong_option_is_found_before_anything_runs(
         streams.read(spark, subscribe="s", startingOfsets="earliest")
     with pytest.raises(PySparkException, match="one of subscribe, subscribePattern"):
         streams.read(spark).collect()
+    with pytest.raises(PySparkException, match=r"leave out schema\(\)"):
+        spark.read.schema("value string").format("headwater").load().collect()
+
+
+def test_a_view_of_sql_reads_streams_and_a_table_says_what_to_do(
+    spark: SparkSession, streams: Streams
+) -> None:
+    streams.make("s", numbers(3))
+    given = f"endpoint '{streams.url}', bucket '{streams.bucket}', subscribe 's'"
+    spark.sql(f"create or replace temporary view v using headwater options ({given})")
+    assert spark.sql("select max(offset) from v").collect()[0][0] == 2
+    with pytest.raises(PySparkException, match="make a TEMPORARY VIEW"):
+        spark.sql(f"create table t using headwater options ({given})")
 
 
 def test_reading_does_not_renew_a_ttl(spark: SparkSession, streams: Streams) -> None:
@@ -183,7 +197,8 @@ def test_json_becomes_columns_and_what_does_not_fit_is_rescued(
     spark: SparkSession, streams: Streams
 ) -> None:
     good, wrong, broken = b'{"a": 1, "b": ["x"]}', b'{"a": "one"}', b"{no json"
-    streams.make("s", [good, wrong, broken, b"5", b'{"c": 1}'])
+    more = b'{"a": 1},0]x'
+    streams.make("s", [good, wrong, broken, b"5", b'{"c": 1}', more])
     frame = from_json(streams.read(spark, subscribe="s"), "a int, b array<string>")
     assert frame.columns == ["key", "stream", "bucket", "offset", "timestamp", "a", "b", "_rescued"]
     rows = frame.orderBy("offset").select("a", "b", "_rescued").collect()
@@ -193,6 +208,7 @@ def test_json_becomes_columns_and_what_does_not_fit_is_rescued(
         (None, None, broken.decode()),
         (None, None, "5"),
         (None, None, None),
+        (1, None, more.decode()),
     ]
     with pytest.raises(ValueError, match=r"there already.*\['offset'\]"):
         from_json(streams.read(spark, subscribe="s"), "offset int")

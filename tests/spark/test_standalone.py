@@ -1,5 +1,5 @@
-"""The built-in pipelines, and a job of spark-submit, on a standalone cluster. Its executors have
-nothing of ours installed: the package goes to them as a zip file."""
+"""On a standalone cluster: the built-in pipelines, where the package is installed, and a job of
+spark-submit for executors that have nothing of ours, to which it goes as a zip file."""
 
 from __future__ import annotations
 
@@ -59,8 +59,6 @@ class Desk:
         self._streams = streams
         self._folder = streams.folder
         self._on = ["--master", cluster.url, "--url", streams.url]
-        self._settings = {**SETTINGS, "spark.submit.pyFiles": str(package(streams.folder))}
-        self._env = {"PYSPARK_PYTHON": str(bare_python(streams.folder))}
 
     def run(self, **files: str) -> None:
         """Until there is nothing left to do."""
@@ -76,9 +74,9 @@ class Desk:
 
     def _headwater(self, log: str, *arguments: str | Path) -> None:
         command: list[str | Path] = [sys.executable, "-m", "headwater", *arguments, *self._on]
-        for key, value in self._settings.items():
+        for key, value in SETTINGS.items():
             command += ["--conf", f"{key}={value}"]
-        run(command, self._folder / log, self._env)
+        run(command, self._folder / log)
 
     def _write(self, name: str, text: str) -> Path:
         path = self._folder / f"{name}.yaml"
@@ -89,7 +87,7 @@ class Desk:
         return text.replace("FOLDER", str(self._folder)).replace("BUCKET", self._streams.bucket)
 
 
-def run(command: Sequence[str | Path], log: Path, env: dict[str, str]) -> None:
+def run(command: Sequence[str | Path], log: Path, env: dict[str, str] | None = None) -> None:
     with Program(command, log, env) as program:
         program.finish(timeout_s=150)
 

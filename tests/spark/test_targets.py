@@ -8,10 +8,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headwater.client import Producer
+from headwater.client import Producer, Refused
 from headwater.spark.options import parse_sink
 from headwater.spark.targets import split
-from headwater.spark.writer import BatchWriter, write_rows
+from headwater.spark.writer import (
+    ADAPTIVE,
+    BatchWriter,
+    StreamWriter,
+    Written,
+    is_adaptive,
+    write_rows,
+)
 from tests.spark.support import Streams
 from tests.support.inprocess import serving
 
@@ -43,10 +50,43 @@ def test_options_say_and_where_they_do_not_the_columns(
     assert {f"{to.bucket}/{to.name}": rows.num_rows for to, rows in found} == expected
 
 
+def test_names_may_be_of_the_large_kind_of_text() -> None:
+    rows = ROWS.cast(pa.schema([(name, pa.large_string()) for name in ROWS.schema.names]))
+    found = {(to.bucket, to.name) for to, _ in split(rows, parse_sink({}, streaming=False))}
+    assert found == {("one", "s"), ("two", "t"), ("durable-streams", "s")}
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "message"),
+    [
+        ("stream", None, "a row has no stream"),
+        ("stream", "", "a row has an empty stream"),
+        ("bucket", "", "a row has an empty bucket"),
+        ("value", None, "a row has no value"),
+    ],
+)
+def test_a_row_that_does_not_say_where_it_goes_is_an_error(
+    column: str, name: str | None, message: str
+) -> None:
+    row = {"value": "1", "stream": "s", "bucket": "b", column: name}
+    fields = pa.schema([(name, pa.string()) for name in row])
+    batch = pa.RecordBatch.from_pylist([row], schema=fields)
+    with pytest.raises(ValueError, match=message):
+        list(split(batch, parse_sink({}, streaming=False)))
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Streams]:
     with serving() as server, Streams(server.url, "one", tmp_path) as found:
         yield found
+
+
+def test_a_slash_in_the_name_of_a_bucket_does_not_lead_to_another(world: Streams) -> None:
+    rows = pa.record_batch({"value": ["1"], "stream": ["s"], "bucket": ["a/b"]})
+    sink = parse_sink({"endpoint": world.url}, streaming=False)
+    with pytest.raises(Refused, match="a bucket name is"):
+        write_rows(sink, Producer("p", 0, 0), iter([rows]))
+    assert list(world.client.streams()) == []
 
 
 def test_what_was_written_is_closed_and_nothing_else(world: Streams) -> None:
@@ -57,6 +97,26 @@ def test_what_was_written_is_closed_and_nothing_else(world: Streams) -> None:
     BatchWriter(sink, "p").commit([written])
     found = [(stream.bucket, stream.name, stream.closed) for stream in world.client.streams()]
     assert found == [("one", "x", True), ("two", "x", True)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({}, True),
+        ({ADAPTIVE[0]: "true", ADAPTIVE[1]: "true"}, True),
+        ({ADAPTIVE[0]: "false"}, False),
+        ({ADAPTIVE[1]: "false"}, False),
+    ],
+)
+def test_a_query_whose_partitions_may_change_is_warned_of_when_it_begins(
+    settings: dict[str, str], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = StreamWriter(parse_sink({"stream": "x"}, streaming=True))
+    written = Written((), 0, 0, 0, is_adaptive(settings.get))
+    writer.commit([None, written], 1)
+    assert not caplog.text
+    writer.commit([None, written], 0)
+    assert (f"set {ADAPTIVE[1]} to false" in caplog.text) == warned
 
 
 def test_a_stream_to_which_no_rows_go_is_closed_too(world: Streams) -> None:

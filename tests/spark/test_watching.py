@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater.spark import stream_reader, streams
-from headwater.spark.offsets import Json
+from headwater.spark.offsets import Json, lag
 from headwater.spark.options import Selection, parse_source
 from headwater.spark.plan import Range
 from headwater.spark.reader import DataLoss
@@ -64,6 +64,25 @@ def test_a_query_that_found_no_stream_reads_all_of_those_that_come(world: Stream
     world.make("in/1", numbers(4))
     _, read = step(found, start)
     assert [(part.first, part.end) for part in read] == [(0, 4)]
+    found.stop()
+
+
+def test_a_name_that_no_stream_has_is_told_of_when_the_query_begins(
+    world: Streams, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = {"subscribe": "in/1,in/2", "subscribePattern": ""}
+    world.make("in/1")
+    found = reader(world, **names)
+    start, _ = step(found, found.initialOffset())
+    assert caplog.messages == [
+        "there is no stream in/2 in the bucket bucket. Names without the option bucket are "
+        "bucket/name; it is waited for"
+    ]
+    step(found, start)
+    assert len(caplog.messages) == 1
+    world.make("in/2", numbers(3))
+    _, read = step(found, start)
+    assert [part.rows for part in read] == [3]
     found.stop()
 
 
@@ -133,6 +152,24 @@ def test_what_is_deleted_is_a_loss_only_to_those_who_read_it(world: Streams) -> 
     wide.stop()
 
 
+def test_a_query_can_go_on_without_streams_that_were_deleted(world: Streams) -> None:
+    for name in ("in/1", "in/2", "in/3"):
+        world.make(name, numbers(3))
+    found = reader(world, startingOffsets="earliest", failOnDeletion="false")
+    start, _ = step(found, found.initialOffset())
+    world.remove("in/1")
+    world.remove("in/2")
+    world.make("in/2", numbers(2))
+    again = Range("bucket", "in/2", world.at("in/2").id, 0, 2)
+    start, ranges = step(found, start)
+    assert ranges == [again]
+    world.add("in/3", numbers(3))
+    world.trim("in/3", 4)
+    with pytest.raises(DataLoss, match="bucket/in/3 begins at 4"):
+        step(found, start)
+    found.stop()
+
+
 @pytest.mark.parametrize(
     ("selection", "selected"),
     [
@@ -173,6 +210,30 @@ def test_a_stream_that_goes_away_while_its_beginning_is_looked_for(
     else:
         _, read = step(found, found.initialOffset())
         assert [(part.name, part.first, part.end) for part in read] == [("in/2", 0, 3)]
+    found.stop()
+
+
+def test_a_small_stream_is_read_beside_a_large_one(world: Streams) -> None:
+    world.make("in/1", numbers(1000))
+    world.make("in/2", numbers(1))
+    for limit in ({"maxOffsetsPerTrigger": "10"}, {"maxBytesPerTrigger": "50"}):
+        found = reader(world, startingOffsets="earliest", **limit)
+        _, read = step(found, found.initialOffset())
+        assert [part.name for part in read] == ["in/1", "in/2"]
+        found.stop()
+
+
+def test_lag_does_not_count_what_was_trimmed(world: Streams) -> None:
+    world.make("in/1", numbers(10))
+    found = reader(world, failOnDataLoss="false", startingOffsets="earliest")
+    start, _ = step(found, found.initialOffset())
+    world.add("in/1", numbers(10))
+    world.trim("in/1", 15)
+    world.make("in/2", numbers(10))
+    world.trim("in/2", 4)
+    step(found, start)
+    progress = {"sources": [{"endOffset": start, "latestOffset": found.reportLatestOffset()}]}
+    assert lag(progress) == {"bucket/in/1": 5, "bucket/in/2": 6}
     found.stop()
 
 

@@ -22,8 +22,6 @@ PAGE_STREAMS_MAX = 10_000
 RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 5.0
 _RETRIED = frozenset((429, 502, 503, 504))
-_GONE = frozenset((404, 410))
-"""Answers to a HEAD, which have no body to say more."""
 _TEXT_MAX = 300
 
 
@@ -41,7 +39,7 @@ class Endpoint:
     def parse(
         cls, url: str, *, token: str | None = None, encryption_key: str | None = None
     ) -> Endpoint:
-        """Raises ClientError when `url` is not one."""
+        """Raises ClientError when `url` is not one, or a secret cannot be sent."""
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -53,6 +51,9 @@ class Endpoint:
             )
         if parts.query or parts.fragment or parts.username:
             raise ClientError(f"the endpoint has no user, query or fragment. received={url!r}")
+        for what, secret in (("token", token), ("encryption key", encryption_key)):
+            if secret and not fits_header(secret):
+                raise ClientError(f"the {what} has characters that a header of HTTP cannot carry")
         headers = {}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -63,7 +64,13 @@ class Endpoint:
         return cls(parts.hostname, port or default, secure, parts.path.rstrip("/"), headers)
 
     def __str__(self) -> str:
-        return f"{'https' if self.secure else 'http'}://{self.host}:{self.port}{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}{self.path}"
+
+
+def fits_header(text: str) -> bool:
+    """Can a header of HTTP have this value?"""
+    return text.isprintable() and all(ord(character) < 256 for character in text)
 
 
 class Request(NamedTuple):
@@ -101,6 +108,8 @@ class StreamSummary(NamedTuple):
     """Retained."""
     created_at_ms: int
     last_record_at_ms: int | None
+    bytes_ever: int
+    """With those that are no longer retained."""
 
 
 class Page(NamedTuple):
@@ -186,8 +195,6 @@ def _refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refused:
         return refusal(status, str(error["code"]), str(error["message"]), headers)
     except (ValueError, KeyError, TypeError):
         text = body[:_TEXT_MAX].decode("utf-8", "replace").strip()
-        if status in _GONE and not text:
-            return refusal(status, "stream_not_found", "no such stream", headers)
         return refusal(status, "unknown", text or "the server gave no reason", headers)
 
 
@@ -208,6 +215,7 @@ def _summary(found: dict[str, Any]) -> StreamSummary:
         found["bytes"],
         found["created_at_ms"],
         found["last_record_at_ms"],
+        found["tail"]["byte"],
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 from headwater.client import protocol
-from headwater.client.errors import Unreachable
+from headwater.client.errors import ClientError, Refused, Unreachable
 from headwater.client.protocol import Appended, Endpoint, Producer, Request, StreamSummary
 
 RETRY_TIMEOUT_S = 60.0
@@ -116,8 +116,14 @@ class Client:
 
     def seq_at(self, bucket: str, name: str, at_ms: int) -> int:
         """The number of the first record that is not older than a time; the tail if all are."""
-        wanted = protocol.read_records(bucket, name, {"from_time": at_ms}, head=True)
-        return int(self.fetch(wanted)[0]["log-from-seq"])
+        query = {"from_time": at_ms, "limit": 1}
+        wanted = protocol.read_records(bucket, name, query, head=True)
+        try:
+            found, _ = self.fetch(wanted)
+        except Refused:
+            # Such an answer has no body to say why not.
+            found, _ = self.fetch(wanted._replace(method="GET"))
+        return int(found["log-from-seq"])
 
     def open_records(self, bucket: str, name: str, query: Mapping[str, object]) -> Answer:
         """Begin to read records as Arrow. Read the body to its end, or close the client."""
@@ -186,13 +192,18 @@ class Client:
             return http.client.HTTPConnection(
                 endpoint.host, endpoint.port, timeout=SOCKET_TIMEOUT_S
             )
-        context = ssl.create_default_context(cafile=self._ca_file)
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:  # another try would not find it either
+            raise ClientError(
+                f"the certificates to trust cannot be read: {error}. file={self._ca_file}"
+            ) from error
         return http.client.HTTPSConnection(
             endpoint.host, endpoint.port, timeout=SOCKET_TIMEOUT_S, context=context
         )
 
     def _pause(self, tries: Retries, request: Request, error: Exception) -> None:
-        if isinstance(error, ssl.SSLCertVerificationError) or not request.repeatable:
+        if _is_for_good(error) or not request.repeatable:
             raise Unreachable(f"no answer from {self.endpoint}: {error}") from error
         if not tries.wait():
             raise Unreachable(
@@ -216,6 +227,13 @@ class Retries:
         self._attempt += 1
         time.sleep(delay_s)
         return True
+
+
+def _is_for_good(error: Exception) -> bool:
+    """Certificates that are not trusted, or a server without TLS: trying again does not help."""
+    return isinstance(error, ssl.SSLCertVerificationError) or (
+        isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
+    )
 
 
 def _hung_up(connection: http.client.HTTPConnection) -> bool:

@@ -33,7 +33,8 @@ Pairs = Sequence[tuple[str, str]]
 def records(batch: Any, constant: Pairs) -> Any:
     """Spark's columns as the server's `body` and `headers`, with `offset` if there is one."""
     names = batch.schema.names
-    columns = {"body": _bytes(batch.column("value"))}
+    # Large: a task may have more than 2 GiB for a stream, which are sorted in one piece.
+    columns = {"body": batch.column("value").cast(pa.large_binary())}
     headers = _headers(batch, constant)
     if headers is not None:
         columns["headers"] = headers

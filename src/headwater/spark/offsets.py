@@ -89,7 +89,8 @@ def lag(progress: Mapping[str, Any]) -> dict[str, int]:
     """Records that a query has not read yet, by `bucket/name`, from one of its progress reports.
 
     `progress` is `query.lastProgress`, or the JSON of a listener's event, as a dict. All sources of
-    the query are looked at; those that are not ours are left out.
+    the query are looked at; those that are not ours are left out. Records that were trimmed are
+    not counted.
     """
     behind: dict[str, int] = {}
     for source in progress.get("sources", ()):
@@ -98,7 +99,7 @@ def lag(progress: Mapping[str, Any]) -> dict[str, int]:
             continue
         read = decode(end).marks
         for key, mark in decode(latest).marks.items():
-            known = read.get(key)
-            since = known.seq if known is not None and known.id == mark.id else 0
+            known, first = read.get(key), mark.start or 0
+            since = max(first, known.seq) if known is not None and known.id == mark.id else first
             behind[key] = behind.get(key, 0) + max(0, mark.seq - since)
     return behind

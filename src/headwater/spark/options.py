@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from headwater.client import Client, ClientError
-from headwater.client.protocol import Endpoint
+from headwater.client.protocol import Endpoint, fits_header
 from headwater.lake.tables import FORMATS, TableRef
 
 DEFAULT_BUCKET = "durable-streams"
@@ -80,6 +80,11 @@ SOURCE_OPTIONS = (
         "failOnDataLoss",
         "true",
         "fail when records are gone before they were read; `false` goes on with the next",
+    ),
+    Option(
+        "failOnDeletion",
+        "true",
+        "fail too when a stream was deleted or has expired; `false` goes on with the others",
     ),
     Option("includeHeaders", "false", "add the column `headers`"),
     Option("includeStreamId", "false", "add the column `stream_id`: no two streams ever share one"),
@@ -169,6 +174,7 @@ class SourceOptions:
     partitions_min: int
     partition_rows_max: int | None
     fail_on_data_loss: bool
+    fail_on_deletion: bool
     headers: bool
     stream_ids: bool
     commands: bool
@@ -203,16 +209,20 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if not streaming and found.has(name):
             raise OptionError(f"{name} is for streaming queries; use endingOffsets")
     selection = _selection(found)
+    start = _bound(found, selection, "starting", LATEST if streaming else EARLIEST)
+    end = _bound(found, selection, "ending", LATEST)
+    _check_order(start, end)
     return SourceOptions(
         connection=_connection(found),
         selection=selection,
-        start=_bound(found, selection, "starting", LATEST if streaming else EARLIEST),
-        end=_bound(found, selection, "ending", LATEST),
+        start=start,
+        end=end,
         rows_max=found.number("maxOffsetsPerTrigger"),
         bytes_max=found.number("maxBytesPerTrigger"),
         partitions_min=found.number("minPartitions") or 1,
         partition_rows_max=found.number("maxRecordsPerPartition"),
         fail_on_data_loss=found.flag("failOnDataLoss"),
+        fail_on_deletion=found.flag("failOnDeletion"),
         headers=found.flag("includeHeaders"),
         stream_ids=found.flag("includeStreamId"),
         commands=found.flag("includeCommands"),
@@ -228,7 +238,7 @@ def parse_sink(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise OptionError("closeOnFinish is for batch writes; a streaming query does not finish")
     if found.has("producerEpoch") and (streaming or not found.has("producerId")):
         raise OptionError("producerEpoch is for batch writes, together with producerId")
-    order = found.text("order") or ORDERS[0]
+    order = found.value("order")
     if order not in ORDERS:
         raise OptionError(f"order is one of {', '.join(ORDERS)}. received={order!r}")
     epoch = found.number("producerEpoch", low=0)
@@ -237,11 +247,11 @@ def parse_sink(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         stream=found.text("stream"),
         bucket=found.text("bucket"),
         create=found.flag("createIfMissing"),
-        content_type=found.text("contentType") or "application/octet-stream",
+        content_type=found.header("contentType"),
         headers=_headers(found),
         close=found.flag("closeOnFinish"),
         kept=order == "kept",
-        producer_id=found.text("producerId"),
+        producer_id=found.header("producerId") or None,
         producer_epoch=epoch,
     )
 
@@ -269,6 +279,19 @@ class _Given:
     def text(self, name: str) -> str | None:
         return self._values.get(name.lower()) or None
 
+    def value(self, name: str) -> str:
+        """The text, or the default."""
+        return self.text(name) or self._known[name.lower()].default
+
+    def header(self, name: str) -> str:
+        """The same, of what goes into a header of HTTP."""
+        text = self.value(name)
+        if not fits_header(text):
+            raise OptionError(
+                f"{name} has characters that a header cannot carry. received={text!r}"
+            )
+        return text
+
     def has(self, name: str) -> bool:
         return self.text(name) is not None
 
@@ -281,7 +304,7 @@ class _Given:
         return int(text)
 
     def seconds(self, name: str) -> float:
-        text = self.text(name) or self._known[name.lower()].default
+        text = self.value(name)
         try:
             value = float(text)
         except ValueError:
@@ -291,15 +314,18 @@ class _Given:
         return value
 
     def flag(self, name: str) -> bool:
-        text = (self.text(name) or self._known[name.lower()].default).lower()
+        text = self.value(name).lower()
         if text not in ("true", "false"):
             raise OptionError(f"{name} is true or false. received={text!r}")
         return text == "true"
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    if name.lower() == "path":
-        return "there is no path to load or save; name streams with subscribe, or stream to write"
+    if name.lower() in ("path", "provider"):
+        return (
+            "there is no path to load or save; name streams with subscribe, or stream to write. "
+            "In SQL, make a TEMPORARY VIEW, not a TABLE"
+        )
     by_lower = {option.lower(): option for option in known}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     hint = f"did you mean {by_lower[close[0]]}?" if close else f"known: {', '.join(known)}"
@@ -307,18 +333,13 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _connection(found: _Given) -> Connection:
-    endpoint = found.text("endpoint") or CONNECTION_OPTIONS[0].default
+    endpoint = found.value("endpoint")
+    token, key = found.text("token"), found.text("encryptionKey")
     try:
-        Endpoint.parse(endpoint)
+        Endpoint.parse(endpoint, token=token, encryption_key=key)
     except ClientError as error:
         raise OptionError(str(error)) from None
-    return Connection(
-        endpoint,
-        found.text("token"),
-        found.text("encryptionKey"),
-        found.text("caFile"),
-        found.seconds("retryTimeout"),
-    )
+    return Connection(endpoint, token, key, found.text("caFile"), found.seconds("retryTimeout"))
 
 
 def _selection(found: _Given) -> Selection:
@@ -339,10 +360,11 @@ def _selection(found: _Given) -> Selection:
 
 
 def _list(text: str) -> list[str]:
-    if not text.startswith("["):
-        return [name.strip() for name in text.split(",") if name.strip()]
-    names = _json("subscribe", text)
-    if not names or not all(isinstance(name, str) for name in names):
+    if text.startswith("["):
+        names = _json("subscribe", text)
+    else:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or not all(name and isinstance(name, str) for name in names):
         raise OptionError(f"subscribe is a list of names. received={text!r}")
     return list(names)
 
@@ -393,6 +415,18 @@ def _place(option: str, stream: str, place: Any) -> int | str:
     return place
 
 
+def _check_order(start: Bound, end: Bound) -> None:
+    """Raises OptionError if something is to end before it begins."""
+    if start.at_ms is not None and end.at_ms is not None and end.at_ms < start.at_ms:
+        raise OptionError("endingTimestamp is before startingTimestamp")
+    for (bucket, name), first in start.each.items():
+        last = end.each.get((bucket, name))
+        if isinstance(first, int) and isinstance(last, int) and last < first:
+            raise OptionError(
+                f"endingOffsets is before startingOffsets. {bucket}/{name}: {last} < {first}"
+            )
+
+
 def parse_time(option: str, text: str) -> int:
     """Milliseconds since 1970."""
     if text.isascii() and text.isdigit():
@@ -426,7 +460,7 @@ def _archive(found: _Given) -> TableRef | None:
         raise OptionError("an archive has messages, no commands: leave out includeCommands")
     if text.startswith("{"):
         return TableRef.decode(text)
-    format = found.text("archiveFormat") or FORMATS[0]
+    format = found.value("archiveFormat")
     if format not in FORMATS:
         raise OptionError(f"archiveFormat is one of {', '.join(FORMATS)}. received={format!r}")
     return TableRef(format, text)

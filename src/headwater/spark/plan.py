@@ -106,29 +106,55 @@ def _pack(pieces: Sequence[Range], rows_max: int) -> list[tuple[Range, ...]]:
 
 
 def admit(
-    backlogs: Sequence[Backlog], *, rows_max: int | None, bytes_max: int | None
+    backlogs: Sequence[Backlog], *, rows_max: int | None, bytes_max: int | None, turn: int = 0
 ) -> dict[str, int]:
-    """How many records of each stream go into a micro-batch: shares by what each has, within the
-    limits, and always at least one record of one stream."""
-    rows = {backlog.key: backlog.rows for backlog in backlogs}
-    if bytes_max is not None:
-        sizes = {b.key: max(1, round(b.rows * b.row_bytes)) for b in backlogs if b.rows}
-        shares = _shares(sizes, bytes_max)
-        by_key = {backlog.key: backlog for backlog in backlogs}
-        rows = {
-            key: min(rows[key], int(share / max(1.0, by_key[key].row_bytes)))
-            for key, share in shares.items()
-        }
-        if not any(rows.values()) and sizes:
-            rows[max(sizes, key=sizes.__getitem__)] = 1
-    if rows_max is not None:
-        rows = _shares(rows, rows_max)
-    return rows
+    """How many records of each stream go into a micro-batch within the limits: one of each, so
+    that none waits for ever, and more of those that have more. Always at least one of one stream.
+
+    Where the limits are for fewer records than there are streams, these take turns: `turn` says
+    whose it is, and grows by the records read.
+    """
+    waiting = [backlog for backlog in backlogs if backlog.rows]
+    begun, size = _first_records(waiting, turn, rows_max, bytes_max)
+    more: dict[str, int] = {}
+    if len(begun) == len(waiting):
+        more = {backlog.key: backlog.rows - 1 for backlog in waiting}
+        if bytes_max is not None:
+            more = _within_bytes(waiting, more, max(0, bytes_max - round(size)))
+        if rows_max is not None:
+            more = _shares(more, rows_max - len(begun))
+    return {key: 1 + more.get(key, 0) for key in begun}
+
+
+def _first_records(
+    waiting: Sequence[Backlog], turn: int, rows_max: int | None, bytes_max: int | None
+) -> tuple[list[str], float]:
+    """The streams of which one record is within the limits, and the bytes of these records."""
+    at = turn % max(1, len(waiting))
+    begun: list[str] = []
+    size = 0.0
+    for backlog in (*waiting[at:], *waiting[:at]):
+        full = len(begun) == rows_max
+        if begun and (full or (bytes_max is not None and size + backlog.row_bytes > bytes_max)):
+            break
+        begun.append(backlog.key)
+        size += backlog.row_bytes
+    return begun, size
+
+
+def _within_bytes(
+    waiting: Sequence[Backlog], wanted: dict[str, int], bytes_max: int
+) -> dict[str, int]:
+    row_bytes = {backlog.key: max(1.0, backlog.row_bytes) for backlog in waiting}
+    sizes = {key: round(rows * row_bytes[key]) for key, rows in wanted.items()}
+    if sum(sizes.values()) <= bytes_max:
+        return wanted
+    shares = _shares(sizes, bytes_max)
+    return {key: min(wanted[key], int(share / row_bytes[key])) for key, share in shares.items()}
 
 
 def _shares(wanted: dict[str, int], limit: int) -> dict[str, int]:
-    """`limit` cut up in proportion. What is left over goes to those that want most, so that none
-    waits for ever."""
+    """`limit` cut up in proportion. What is left over goes to those that want most."""
     total = sum(wanted.values())
     if total <= limit:
         return dict(wanted)

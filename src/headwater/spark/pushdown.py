@@ -93,9 +93,9 @@ def _interval(one: Filter, number: Any) -> tuple[int | None, int | None]:
     """First, and one past the last; None for what is open."""
     if isinstance(one, EqualTo):
         return number(one.value), number(one.value) + 1
-    if isinstance(one, In) and one.value:
-        values = [number(value) for value in one.value]
-        return min(values), max(values) + 1
+    if isinstance(one, In):
+        values = [number(value) for value in one.value if value is not None]
+        return (min(values), max(values) + 1) if values else (None, None)
     # Times are cut to milliseconds, so what is greater than a time may be in the same one.
     if isinstance(one, (GreaterThan, GreaterThanOrEqual)):
         return number(one.value), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from headwater.spark.pushdown import Narrowed
 from headwater.spark.schema import archived, to_spark
 from headwater.spark.streams import Finder, SeqAt
 
+log = logging.getLogger("headwater.spark")
+
 BATCH_ROWS = 10_000
 BATCH_BYTES = 2 * 1024 * 1024
 """Smaller batches of several streams are put together: each costs the JVM something."""
@@ -32,6 +35,14 @@ class DataLoss(RuntimeError):
             f"{problem}. These records cannot be read any more; to go on with what there is, "
             "set failOnDataLoss to false"
         )
+
+
+def lose(options: SourceOptions, problem: str, *, deleted: bool = False) -> None:
+    """Raises DataLoss unless the query is to go on without these records. `deleted` says that the
+    whole stream has gone."""
+    if options.fail_on_data_loss and (options.fail_on_deletion or not deleted):
+        raise DataLoss(problem)
+    log.warning("%s; the query goes on without these records", problem)
 
 
 class BatchReader(DataSourceReader):
@@ -57,12 +68,10 @@ class BatchReader(DataSourceReader):
         return [InputPartition(part) for part in plan.split(ranges, cut)]
 
     def _check_names(self, found: streams.Found) -> None:
-        for bucket, name in self.options.selection.names:
-            if f"{bucket}/{name}" not in found and self.options.fail_on_data_loss:
-                raise OptionError(
-                    f"there is no stream {name} in the bucket {bucket}. Names without the option "
-                    "bucket are bucket/name; set failOnDataLoss to false to read the others"
-                )
+        for problem in streams.missing(self.options.selection, found):
+            if self.options.fail_on_data_loss:
+                raise OptionError(f"{problem}; set failOnDataLoss to false to read the others")
+            log.warning("%s", problem)
 
     def _range(self, stream: StreamSummary, seq_at: SeqAt) -> Iterator[Range]:
         """None if it is empty."""
@@ -71,12 +80,10 @@ class BatchReader(DataSourceReader):
             first = streams.resolve(options.start, stream, seq_at)
             end = streams.resolve(options.end, stream, seq_at)
             low, high = self.narrowed.bounds(stream, seq_at)
-        except StreamNotFound as error:
-            if options.fail_on_data_loss:
-                raise DataLoss(f"{stream.bucket}/{stream.name} was deleted") from error
+        except StreamNotFound:
+            lose(options, f"{stream.bucket}/{stream.name} was deleted", deleted=True)
             return
-        if options.fail_on_data_loss:
-            check_bounds(stream, first, end)
+        check_bounds(options, stream, first, end)
         first, end = max(first, stream.first, low), min(end, stream.tail, high)
         if first < end:
             yield Range(stream.bucket, stream.name, stream.id, first, end)
@@ -95,13 +102,13 @@ class PushdownReader(BatchReader):
         return filters
 
 
-def check_bounds(stream: StreamSummary, first: int, end: int) -> None:
-    """Raises DataLoss if a range is not there as a whole."""
+def check_bounds(options: SourceOptions, stream: StreamSummary, first: int, end: int) -> None:
+    """Raises DataLoss if a range is not there as a whole, unless that is allowed."""
     name = f"{stream.bucket}/{stream.name}"
     if first < stream.first:
-        raise DataLoss(f"{name} begins at {stream.first}, and was to be read from {first}")
+        lose(options, f"{name} begins at {stream.first}, and was to be read from {first}")
     if max(first, end) > stream.tail:
-        raise DataLoss(f"{name} ends at {stream.tail}, and was to be read to {max(first, end)}")
+        lose(options, f"{name} ends at {stream.tail}, and was to be read to {max(first, end)}")
 
 
 def read_ranges(options: SourceOptions, ranges: Sequence[Range]) -> Iterator[Any]:
@@ -125,10 +132,16 @@ def _read(client: Client, options: SourceOptions, part: Range) -> Iterator[Any]:
             try:
                 yield from _from_archive(options, missing)
             except LakeError as reason:
-                if options.fail_on_data_loss:
-                    where = f"{part.bucket}/{part.name} from {first} to {part.end}"
-                    raise DataLoss(f"{where} went away under the query: {reason}") from error
+                where = f"{part.bucket}/{part.name} from {first} to {missing.end}"
+                # A stream that is not to be read with this token looks as if it were deleted.
+                deleted = isinstance(error, StreamNotFound) and not _is_there(client, part)
+                lose(options, f"{where} went away under the query: {reason}", deleted=deleted)
             first = missing.end
+
+
+def _is_there(client: Client, part: Range) -> bool:
+    found = client.stream(part.bucket, part.name)
+    return found is not None and found.id == part.id
 
 
 def _from_server(client: Client, options: SourceOptions, part: Range, first: int) -> Iterator[Any]:
@@ -151,8 +164,8 @@ def _from_archive(options: SourceOptions, part: Range) -> Iterator[Any]:
     """Records that the server no longer has. Raises LakeError unless all are there."""
     if options.archive is None:
         raise LakeError("the server has trimmed or deleted these records, and there is no archive")
-    rows = ArchiveReader(options.archive).read(*part)
-    yield from archived(rows, part.id, headers=options.headers, stream_ids=options.stream_ids)
+    for rows in ArchiveReader(options.archive).read(*part):
+        yield from archived(rows, part.id, headers=options.headers, stream_ids=options.stream_ids)
 
 
 def _coalesced(batches: Iterator[Any]) -> Iterator[Any]:

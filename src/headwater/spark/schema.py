@@ -141,7 +141,7 @@ def repeated(text: str, rows: int) -> Any:
     return _repeated(text, 1 << (rows - 1).bit_length()).slice(0, rows)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _repeated(text: str, rows: int) -> Any:
     """A stream's batches are of about one length, so one column serves them all."""
     return pa.repeat(pa.scalar(text), rows)

@@ -44,11 +44,21 @@ class HeadwaterDataSource(DataSource):
         return self.options.get(option, "false").strip().lower() == "true"
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._check_columns(schema)
         options = parse_source(self.options, streaming=False)
         return PushdownReader(options) if options.pushdown else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        self._check_columns(schema)
         return StreamReader(parse_source(self.options, streaming=True))
+
+    def _check_columns(self, wanted: StructType) -> None:
+        fixed = self.schema().simpleString()
+        if wanted.simpleString() != fixed:
+            raise OptionError(
+                f"the columns of a stream are {fixed}; leave out schema(), and use "
+                f"headwater.spark.from_json for those of JSON. received={wanted.simpleString()}"
+            )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = parse_sink(self.options, streaming=False)

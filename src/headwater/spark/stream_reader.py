@@ -21,7 +21,7 @@ from headwater.spark import offsets, plan, streams
 from headwater.spark.offsets import Json, Mark, Offset
 from headwater.spark.options import SourceOptions
 from headwater.spark.plan import Backlog
-from headwater.spark.reader import DataLoss, check_bounds, read_ranges
+from headwater.spark.reader import check_bounds, lose, read_ranges
 from headwater.spark.streams import Finder, Found
 
 log = logging.getLogger("headwater.spark")
@@ -60,6 +60,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if watch.nothing_new == (found, start):
             return start
         before = offsets.decode(start)
+        if before.cut is None:
+            for problem in streams.missing(self.options.selection, found):
+                log.warning("%s; it is waited for", problem)
         begins = self._begins(watch, before, found)
         marks = self._unselected(before, found)
         rows_max = bytes_max = None
@@ -69,6 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             [_backlog(key, found[key], mark.seq) for key, mark in begins.items()],
             rows_max=rows_max,
             bytes_max=bytes_max,
+            turn=sum(mark.seq for mark in begins.values()),
         )
         for key, mark in begins.items():
             marks[key] = _advanced(mark, shares.get(key, 0), found[key])
@@ -83,13 +87,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key, mark in before.marks.items():
             known = found.get(key)
             if (known is None or known.id != mark.id) and not mark.ended and self._selects(key):
-                self._lose(f"{key} was deleted" + (" and made again" if known else ""))
+                again = " and made again" if known else ""
+                lose(self.options, f"{key} was deleted{again}", deleted=True)
         begins = {}
         for key, stream in found.items():
             try:
                 begins[key] = self._begin(watch, before, key, stream)
             except StreamNotFound:
-                self._lose(f"{key} was deleted")
+                lose(self.options, f"{key} was deleted", deleted=True)
         return begins
 
     def _unselected(self, before: Offset, found: Found) -> dict[str, Mark]:
@@ -111,22 +116,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = stream.first
         else:
             first = streams.resolve(self.options.start, stream, watch.finder.seq_at)
-        if self.options.fail_on_data_loss:
-            check_bounds(stream, first, first)
+        check_bounds(self.options, stream, first, first)
         first = min(max(first, stream.first), stream.tail)
         return Mark(stream.id, first, first)
-
-    def _lose(self, problem: str) -> None:
-        if self.options.fail_on_data_loss:
-            raise DataLoss(problem)
-        log.warning("%s", problem)
 
     def reportLatestOffset(self) -> Json | None:
         """The tails, as they were last seen: what a query's lag is measured against."""
         found = self._watching().seen
         if found is None:
             return None
-        marks = {key: Mark(stream.id, stream.tail) for key, stream in found.items()}
+        marks = {key: Mark(s.id, s.tail, s.first or None) for key, s in found.items()}
         return offsets.encode(Offset(marks, plan.choose_cut(found.values(), self.options)))
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:

@@ -41,6 +41,16 @@ def find(client: Client, selection: Selection) -> Found:
     }
 
 
+def missing(selection: Selection, found: Found) -> list[str]:
+    """What there is to say about names that no stream has."""
+    return [
+        f"there is no stream {name} in the bucket {bucket}. Names without the option bucket are "
+        "bucket/name"
+        for bucket, name in selection.names
+        if key_of(bucket, name) not in found
+    ]
+
+
 def selects(selection: Selection, bucket: str, name: str) -> bool:
     """Is a stream of this name read, once it is there?"""
     if selection.names:
@@ -87,7 +97,7 @@ class Finder:
         retained = {stream.id: stream.first for stream in found.values()}
         firsts = self._archive.firsts_of(retained)
         self._retained = {id: first for id, first in retained.items() if firsts[id] < first}
-        return {key: stream._replace(first=firsts[stream.id]) for key, stream in found.items()}
+        return {key: _from_archive(stream, firsts[stream.id]) for key, stream in found.items()}
 
     def seq_at(self, stream: StreamSummary, at_ms: int) -> int:
         """The first record that is not older than a time; the tail if all are. Asks only where the
@@ -102,6 +112,14 @@ class Finder:
             if archived is not None:
                 return archived
         return min(self._client.seq_at(stream.bucket, stream.name, max(0, at_ms)), stream.tail)
+
+
+def _from_archive(stream: StreamSummary, first: int) -> StreamSummary:
+    """A stream that begins in the archive. How much that is follows from what was trimmed."""
+    if first >= stream.first:
+        return stream
+    archived = (stream.bytes_ever - stream.bytes) * (stream.first - first) // stream.first
+    return stream._replace(first=first, bytes=stream.bytes + archived)
 
 
 def resolve(bound: Bound, stream: StreamSummary, seq_at: SeqAt) -> int:

@@ -15,6 +15,9 @@ WRITTEN = ("value", "key", "headers", "stream", "bucket")
 IGNORED = ("offset", "timestamp")
 """Columns of the source that the server gives anew. `offset` may say in which order rows go."""
 
+_BETWEEN = "\0"
+"""Joins the names of a bucket and a stream. The server allows it in neither."""
+
 
 class Target(NamedTuple):
     """A stream to write to."""
@@ -78,16 +81,15 @@ def split(batch: Any, options: SinkOptions) -> Iterator[tuple[Target, Any]]:
         return
     if options.stream is None:
         _check_nulls(batch, "stream")
-        stream = batch.column("stream")
+        stream = _texts(batch, "stream")
     else:
         stream = pa.repeat(options.stream, batch.num_rows)
     bucket = (
-        pc.fill_null(batch.column("bucket"), DEFAULT_BUCKET)
+        pc.fill_null(_texts(batch, "bucket"), DEFAULT_BUCKET)
         if by_bucket
         else pa.repeat(options.bucket or DEFAULT_BUCKET, batch.num_rows)
     )
-    # A bucket's name has no slash, so this is one key for both.
-    keys = pc.binary_join_element_wise(bucket, stream, "/").dictionary_encode()
+    keys = pc.binary_join_element_wise(bucket, stream, _BETWEEN).dictionary_encode()
     order = pc.sort_indices(keys.indices)  # stable
     ordered = batch.take(order)
     at = 0
@@ -96,8 +98,16 @@ def split(batch: Any, options: SinkOptions) -> Iterator[tuple[Target, Any]]:
         counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True
     ):
         key: str = keys.dictionary[code].as_py()
-        yield Target(*key.split("/", 1)), ordered.slice(at, count)
+        yield Target(*key.split(_BETWEEN, 1)), ordered.slice(at, count)
         at += count
+
+
+def _texts(batch: Any, name: str) -> Any:
+    """A column of names, whichever kind of text Spark was told to send."""
+    texts = batch.column(name).cast(pa.string())
+    if pc.any(pc.equal(texts, "")).as_py():
+        raise ValueError(f"a row has an empty {name}; filter such rows out, or give them one")
+    return texts
 
 
 def _check_nulls(batch: Any, name: str) -> None:

@@ -11,8 +11,9 @@ runs somewhere has an older epoch, and is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +29,15 @@ from headwater.spark import chunks, targets, workers
 from headwater.spark.options import SinkOptions
 from headwater.spark.targets import Target
 
+log = logging.getLogger("headwater.spark")
+
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Local properties that Spark gives to the tasks of a streaming query."""
+
+ADAPTIVE = ("spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled")
+"""Settings of Spark, true unless they are set. When both are, rows that are shuffled may be in
+other partitions when a micro-batch is repeated, by a cluster of another size for instance."""
 
 
 class MissingIds(RuntimeError):
@@ -46,6 +53,8 @@ class Written(WriterCommitMessage):
     appends: int
     repeats: int
     """Appends that an earlier attempt had made."""
+    adaptive: bool = False
+    """Spark may cut the rows differently next time."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -64,7 +73,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 f"written twice. {QUERY_ID}={query_id!r} {BATCH_ID}={batch_id!r}"
             )
         producer = Producer(f"{query_id}/{context.partitionId()}", int(batch_id), 0)
-        return write_rows(self.options, producer, iterator)
+        written = write_rows(self.options, producer, iterator)
+        return replace(written, adaptive=is_adaptive(context.getLocalProperty))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        written = [message for message in messages if isinstance(message, Written)]
+        if batchId == 0 and any(message.adaptive for message in written):
+            log.warning(
+                "if this query shuffles rows before it writes them, set %s to false: otherwise "
+                "rows may be lost or doubled when a micro-batch is repeated. See docs/spark.md",
+                ADAPTIVE[1],
+            )
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -179,6 +198,11 @@ def _ensured(client: Client, options: SinkOptions, target: Target, act: Any) -> 
             raise
         client.create(*target, options.content_type)
         return act()
+
+
+def is_adaptive(setting: Callable[[str], str | None]) -> bool:
+    """May the rows of a micro-batch be in other partitions when it is repeated?"""
+    return all(setting(name) != "false" for name in ADAPTIVE)
 
 
 def _context() -> TaskContext:
