@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headwater.lake import files
 from headwater.lake.archive import PARTITIONS, SCHEMA, ArchiveReader
 from headwater.lake.archiving import join_rows, ranges_of, to_rows
 from headwater.lake.files import write_files
-from headwater.lake.ranges import add_ranges
+from headwater.lake.ranges import Range, add_ranges
 from headwater.lake.tables import FORMATS, LakeError, Mark, TableRef, open_table
 
 
@@ -43,14 +44,16 @@ class Archive:
 
     def add(self, new: pa.Table, batch: int, query: str = "q") -> None:
         rows = to_rows(new, self.table.schema(), json=False)
-        files = write_files(self.table.layout, rows, f"{query}-{batch}")
-        self.table.commit(files, Mark(query, batch))
+        new_files = write_files(self.table.layout, rows, f"{query}-{batch}")
+        self.table.commit(new_files, Mark(query, batch))
         add_ranges(self.table.folder, query, ranges_of(new, batch))
 
     def read(self, first: int, end: int, stream: str = "s", id: str = "1") -> list[int]:
-        found = ArchiveReader(self.ref).read("b", stream, id, first, end)
-        numbers: list[int] = found["offset"].to_pylist()
+        numbers: list[int] = self.table_of(first, end, stream, id)["offset"].to_pylist()
         return numbers
+
+    def table_of(self, first: int, end: int, stream: str = "s", id: str = "1") -> pa.Table:
+        return pa.concat_tables(ArchiveReader(self.ref).read("b", stream, id, first, end))
 
 
 @pytest.fixture(params=FORMATS)
@@ -106,8 +109,49 @@ def test_times_after_the_last_day_are_on_it(archive: Archive, at_us: int) -> Non
     archive.add(records(2), 1)
     archive.table.compact(1 << 20, "joined")
     assert {file.partition["day"] for file in archive.table.files()} == {"2026-01-31", "9999-12-31"}
-    found = ArchiveReader(archive.ref).read("b", "s", "1", 0, 3)
+    found = archive.table_of(0, 3)
     assert found["timestamp"].cast(pa.int64()).to_pylist()[:2] == [at_us] * 2
+
+
+def test_files_that_overlap_are_read_in_order(archive: Archive) -> None:
+    """As when upkeep joins two small files, and leaves a large one between them."""
+    archive.add(records(0, 1, 6, 7), 0)
+    archive.add(records(2, 3), 1)
+    archive.add(records(4, 5, 8), 2)
+    archive.add(records(3, 4, 9), 0, "other")
+    assert archive.read(0, 9) == list(range(9))
+    assert archive.read(1, 8) == list(range(1, 8))
+    sizes = [part.num_rows for part in ArchiveReader(archive.ref).read("b", "s", "1", 0, 9)]
+    assert len(sizes) == 4 and max(sizes) < 9
+
+
+def test_a_range_may_have_commands_alone(archive: Archive) -> None:
+    archive.add(records(0), 0)
+    add_ranges(archive.table.folder, "q", [Range("b", "s", "1", 1, 5, 1)])
+    assert list(ArchiveReader(archive.ref).read("b", "s", "1", 3, 5)) == []
+
+
+def test_parts_of_a_file_without_wanted_records_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    archive = Archive(tmp_path, "parquet")
+    for batch in range(4):
+        archive.add(records(batch), batch)
+    assert archive.table.compact(1 << 20, "joined") == 4
+    (file,) = archive.table.files()
+    found = files.read_file(archive.table.folder, file, SCHEMA, offsets=range(1, 3))
+    assert [batch["offset"].to_pylist() for batch in found] == [[1, 2]]
+    assert archive.read(2, 4) == [2, 3]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo", "Pacific/Chatham"])
+def test_days_are_those_of_utc(zone: str) -> None:
+    """Spark gives times in the zone of its session."""
+    new = records(0)
+    at = new.column_names.index("timestamp")
+    local = new.set_column(at, "timestamp", new["timestamp"].cast(pa.timestamp("us", zone)))
+    assert to_rows(local, None, json=False).equals(to_rows(new, None, json=False))
 
 
 def test_there_may_be_no_table_yet(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from headwater.cli.main import main
-from headwater.lake.tables import FORMATS
+from headwater.lake.tables import FORMATS, open_table
 from tests.lake.others import seen_by_others
 from tests.lake.tables import add, make, offsets, rows
 
@@ -37,3 +38,25 @@ def test_numbers_that_make_no_sense_are_refused(
     arguments = ["pipeline", "maintain", table.ref.location, "--format", "parquet"]
     assert main([*arguments, *flags]) == 1
     assert "old ones kept for 0 hours or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_two_at_once_do_not_both_join_files(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = make(tmp_path, format)
+    for batch in range(3):
+        add(table, rows(batch), batch)
+    arguments = ["pipeline", "maintain", table.ref.location, "--format", format]
+    kind = type(table)
+    compact = kind.compact
+
+    def late(self: Any, target_bytes: int, name: str) -> int:
+        monkeypatch.setattr(kind, "compact", compact)
+        assert main(arguments) == 1
+        return int(compact(self, target_bytes, name))
+
+    monkeypatch.setattr(kind, "compact", late)
+    assert main(arguments) == 0
+    assert "somebody else does this to the table" in capsys.readouterr().err
+    assert offsets(open_table(table.ref)) == [0, 1, 2]

@@ -6,7 +6,7 @@ A move is two of them, as object stores have no other.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -234,3 +234,75 @@ def test_what_a_commit_is_about_to_do_may_be_done_and_joined_by_upkeep(
     table.commit(write_files(table.layout, rows(1), "new"), Mark("q", 1))
     assert_holds(ref, store, 0, 1)
     assert len(table.files()) == 1
+
+
+class Interrupted:
+    """A table whose folder changes while it is listed: after so many of its files."""
+
+    def __init__(self, ref: TableRef, after: int, change: Callable[[], None]) -> None:
+        self.table = open_table(ref)
+        walk = self.table.folder.walk
+        left = iter([True])
+
+        def changing(path: str = "") -> Iterator[Any]:
+            if path or not next(left, False):
+                yield from walk(path)
+                return
+            seen = sorted(walk())[:after]
+            yield from seen
+            change()
+            last = seen[-1].path if seen else ""
+            yield from (file for file in sorted(walk()) if file.path > last)
+
+        folder: Any = self.table.folder
+        folder.walk = changing
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_batch_that_is_added_while_files_are_listed_is_seen_whole_or_not(
+    tmp_path: Path, after: int
+) -> None:
+    ref = reference(tmp_path, "parquet")
+    add(make_at(ref), rows(0), 0)
+    new = pa.concat_tables([rows(1), rows(2, day=2), rows(3, day=3)])
+    found = Interrupted(ref, after, lambda: add(open_table(ref), new, 1))
+    assert offsets(found.table) in ([0], [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("after", range(8))
+@pytest.mark.parametrize("cut", [None, *range(STEPS_OF_UPKEEP)])
+def test_rows_are_seen_once_when_files_are_joined_while_they_are_listed(
+    tmp_path: Path, after: int, cut: int | None
+) -> None:
+    ref = reference(tmp_path, "parquet")
+    for batch in range(3):
+        add(make_at(ref), rows(batch), batch)
+
+    def join() -> None:
+        with suppress(Crash):
+            joining = open_table(ref) if cut is None else dying(ref, cut)
+            joining.compact(1 << 20, "joined")
+
+    assert offsets(Interrupted(ref, after, join).table) == [0, 1, 2]
+
+
+def test_two_that_add_columns_at_once_add_both(ref: TableRef) -> None:
+    """Each has looked at the columns before the other's change."""
+    table: Any = open_table(ref)
+    evolved, raced = table._evolved, iter([True])  # noqa: SLF001
+
+    def late(schema: pa.Schema) -> pa.Schema | None:
+        found: pa.Schema | None = evolved(schema)
+        if next(raced, False):
+            open_table(ref).evolve(pa.schema([*SCHEMA, ("b", pa.int64())]))
+        return found
+
+    table._evolved = late  # noqa: SLF001
+    table.evolve(pa.schema([*SCHEMA, ("a", pa.int64())]))
+    assert table.schema().names[-2:] == ["b", "a"]
+
+
+def test_a_table_of_an_older_version_does_not_say_its_partitions(tmp_path: Path) -> None:
+    ref = reference(tmp_path, "parquet")
+    make_at(ref).folder.write("_headwater/schema.arrow", SCHEMA.serialize().to_pybytes())
+    open_table(replace(ref, partition_by=("day",))).evolve(SCHEMA)

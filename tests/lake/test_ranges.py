@@ -31,6 +31,16 @@ def test_a_stream_has_one_range_that_grows(folder: Folder) -> None:
     assert extents(read_ranges(folder)) == [("1", 5, 20)]
 
 
+def test_batches_that_went_elsewhere_leave_a_gap(folder: Folder) -> None:
+    add_ranges(folder, "q", [span(0, 10, batch=0), span(0, 5, stream="t", batch=0)])
+    add_ranges(folder, "q", [span(5, 6, stream="t", batch=1)])
+    own = add_ranges(folder, "q", [span(20, 30, batch=3), span(6, 9, stream="t", batch=3)])
+    assert extents(read_ranges(folder)) == [("1", 0, 10), ("1", 20, 30), ("1", 0, 9)]
+    assert [each.settled for each in own if each.stream == "s"] == [0, 20]
+    add_ranges(folder, "q", [span(30, 31, batch=4)])
+    assert extents(read_ranges(folder))[:2] == [("1", 0, 10), ("1", 20, 31)]
+
+
 def test_a_repeat_changes_nothing(folder: Folder) -> None:
     add_ranges(folder, "q", [span(0, 10, batch=0)])
     once = add_ranges(folder, "q", [span(10, 20, batch=1)])

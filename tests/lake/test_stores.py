@@ -92,6 +92,21 @@ def test_a_token_of_the_environment_does_not_go_with_another_key(
     assert delta_options("s3://b/t", KEYS) == KEYS
 
 
+def test_it_is_not_sent_to_the_store_either(
+    environment: pytest.MonkeyPatch, objects: ObjectStore, tmp_path: Path
+) -> None:
+    """By libraries that look at the environment themselves."""
+    environment.setenv("AWS_SESSION_TOKEN", "of another key")
+    for format in FORMATS:
+        url = f"s3://{objects.make_bucket()}/lake"
+        with objects.tokens() as sent:
+            table = make_at(at_url(url, tmp_path, format, storage=objects.storage))
+            add(table, rows(0), 0)
+            assert offsets(open_table(table.ref)) == [0]
+        assert set(sent) == {None}
+    assert os.environ["AWS_SESSION_TOKEN"] == "of another key"
+
+
 def test_delta_gets_options_that_only_it_knows() -> None:
     assert delta_options("s3://b/t", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}) == {
         "AWS_S3_LOCKING_PROVIDER": "dynamodb"

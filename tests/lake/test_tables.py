@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table.update.spec import UpdateSpec
 
+from headwater.lake import files
 from headwater.lake.files import read_file, write_files
-from headwater.lake.iceberg import COMMIT_TRIES
 from headwater.lake.tables import (
+    COMMIT_TRIES,
     FORMATS,
     ORPHAN_S,
     LakeError,
@@ -63,6 +70,19 @@ def test_other_programs_see_the_same_rows(table: LakeTable, store: ObjectStore |
     assert days[0] == days[1]
 
 
+def test_every_row_is_in_its_own_partition_however_many_there_are(local: LakeTable) -> None:
+    names = [f"s{number * 7 % 300}" for number in range(600)]
+    found = [
+        {**row, "stream": name, "offset": at // 300, "value": name.encode()}
+        for row in rows(0).to_pylist()
+        for at, name in enumerate(names)
+    ]
+    add(local, pa.Table.from_pylist(found, SCHEMA), 0)
+    for seen in (read(local), seen_by_others(local.ref)):
+        assert [name.encode() for name in seen["stream"].to_pylist()] == seen["value"].to_pylist()
+        assert seen["offset"].to_pylist() == [0, 1] * 300
+
+
 def test_a_batch_counts_once(table: LakeTable) -> None:
     for _ in range(3):
         add(table, rows(0, 1), 0)
@@ -86,6 +106,78 @@ def test_files_that_were_not_committed_are_not_seen(
     assert seen_by_others(table.ref, store)["offset"].to_pylist() == [0]
 
 
+def test_a_driver_that_comes_late_with_a_batch_adds_nothing(local: LakeTable) -> None:
+    """It has looked for the batch before another one committed it."""
+    late, mark = open_table(local.ref), Mark("q", 0)
+    assert not late.committed(mark)
+    add(local, rows(0), 0)
+    late.commit(write_files(late.layout, rows(0), "late"), mark)
+    assert offsets(local) == [0]
+
+
+def test_a_table_keeps_its_partitions(local: LakeTable) -> None:
+    with pytest.raises(LakeError, match="is partitioned by bucket, stream, day, not by day; leave"):
+        open_table(replace(local.ref, partition_by=("day",))).evolve(SCHEMA)
+
+
+def test_a_stream_may_be_called_as_folders_without_a_value_are(
+    table: LakeTable, store: ObjectStore | None
+) -> None:
+    name = "__HIVE_DEFAULT_PARTITION__"
+    for batch in range(2):
+        add(table, rows(batch, stream=name), batch)
+    table.compact(1 << 20, "joined")
+    assert read(table)["stream"].to_pylist() == [name, name]
+    assert sum(file.rows for file in table.files({"stream": name})) == sum(
+        file.rows for file in table.files()
+    )
+    assert seen_by_others(table.ref, store).num_rows == 2
+
+
+def test_many_can_write_and_add_columns_at_once(local: LakeTable) -> None:
+    """Each has looked at the table before the others change it."""
+    ready = threading.Barrier(3)
+
+    def work(number: int) -> None:
+        table = open_table(local.ref)
+        new = write_files(table.layout, rows(number), f"w{number}")
+        table.schema()
+        ready.wait()
+        table.evolve(pa.schema([*SCHEMA, (f"c{number}", pa.int64())]))
+        table.commit(new, Mark(f"q{number}", 0))
+
+    with ThreadPoolExecutor(3) as pool:
+        for each in [pool.submit(work, number) for number in range(3)]:
+            each.result()
+    schema = local.schema()
+    assert schema is not None
+    assert sorted(schema.names[len(SCHEMA) :]) == ["c0", "c1", "c2"]
+    assert offsets(local) == [0, 1, 2]
+
+
+def test_many_can_make_a_table_at_once(format: str, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        for each in [pool.submit(make, tmp_path, format) for _ in range(3)]:
+            each.result()
+    add(make(tmp_path, format), rows(0), 0)
+    assert [file.partition["stream"] for file in make(tmp_path, format).files()] == ["orders/1"]
+
+
+def test_what_is_joined_need_not_fit_into_memory(
+    local: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only parts of it are there at the same time, and each is one of the new file."""
+    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    for batch in range(3):
+        add(local, rows(batch), batch)
+    local.compact(1 << 20, "joined")
+    (file,) = local.files()
+    with local.folder.open_input(file.path) as source:
+        groups = pq.ParquetFile(source).num_row_groups
+    assert groups == (1 if local.ref.format == "delta" else 3)  # delta-rs joins them itself
+    assert offsets(local) == [0, 1, 2]
+
+
 def test_an_empty_batch_is_remembered(local: LakeTable) -> None:
     local.commit([], Mark("q", 0))
     assert local.committed(Mark("q", 0))
@@ -104,8 +196,8 @@ def test_columns_are_added_and_are_null_before(table: LakeTable, store: ObjectSt
 
 def test_an_overwrite_replaces_everything(table: LakeTable, store: ObjectStore | None) -> None:
     add(table, rows(0, 1), 0)
-    files = write_files(table.layout, rows(7), "new")
-    table.commit(files, Mark("q", 1), overwrite=True)
+    new = write_files(table.layout, rows(7), "new")
+    table.commit(new, Mark("q", 1), overwrite=True)
     assert offsets(table) == [7]
     assert seen_by_others(table.ref, store)["offset"].to_pylist() == [7]
 
@@ -224,6 +316,88 @@ def test_iceberg_in_a_catalog_of_ones_own(tmp_path: Path) -> None:
     add(table, rows(0, 1), 0)
     given = {name: value for name, value in catalog.items() if name != "name"}
     assert load_catalog("mine", **given).load_table("sales.orders").scan().to_arrow().num_rows == 2
+
+
+def test_folders_whose_names_are_alike_to_iceberg_are_not_mixed_up(tmp_path: Path) -> None:
+    one = TableRef("iceberg", str(tmp_path / "lake" / "a.b"))
+    make_at(one)
+    with pytest.raises(LakeError, match="has the table of .*a.b under this name"):
+        open_table(replace(one, location=str(tmp_path / "lake" / "a_b")))
+
+
+def test_an_iceberg_table_is_never_there_without_its_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(UpdateSpec, "add_identity", killed)
+        make(tmp_path, "iceberg")
+    assert open_table(reference(tmp_path, "iceberg")).schema() is None
+    add(make(tmp_path, "iceberg"), rows(0), 0)
+    (file,) = make(tmp_path, "iceberg").files({"stream": "orders/1"})
+    assert file.partition.keys() == {"bucket", "stream", "day"}
+
+
+def test_metadata_of_iceberg_that_no_longer_counts_is_cleaned(tmp_path: Path) -> None:
+    table = make(tmp_path, "iceberg")
+    for batch in range(5):
+        add(table, rows(batch), batch)
+    version = table.current_version()
+    table.compact(1 << 20, "joined")
+    (tmp_path / "lake" / "orders" / "metadata" / "of-others.puffin").write_bytes(b"")
+    before = {file.path for file in table.folder.walk("metadata")}
+    table.clean(0, table.folder.now_s() + ORPHAN_S - 60)
+    gone = before - {file.path for file in table.folder.walk("metadata")}
+    assert not gone  # they may be of a commit that somebody is about to make
+    table.clean(0, table.folder.now_s() + ORPHAN_S + 1)
+    gone = before - {file.path for file in table.folder.walk("metadata")}
+    assert len(gone) >= 10 and all(path.endswith(".avro") for path in gone)
+    again = make(tmp_path, "iceberg")
+    add(again, rows(5), 5)
+    assert offsets(again) == list(range(6))
+    assert seen_by_others(again.ref)["offset"].to_pylist() == list(range(6))
+    with pytest.raises(LakeError, match="no such version of the table"):
+        offsets(open_table(replace(again.ref, version=version)))
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        pytest.param(
+            "deletionVectors",
+            {
+                "protocol": {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": ["deletionVectors"],
+                    "writerFeatures": ["deletionVectors"],
+                }
+            },
+            id="deletions",
+        ),
+        pytest.param("columnMapping", {"delta.columnMapping.mode": "name"}, id="names"),
+    ],
+)
+def test_delta_tables_that_say_more_than_files_are_not_read(
+    name: str, action: dict[str, Any], tmp_path: Path
+) -> None:
+    """Else rows that were deleted would be there again."""
+    table = make(tmp_path, "delta")
+    add(table, rows(0, 1), 0)
+    log = tmp_path / "lake" / "orders" / "_delta_log"
+    first, last = sorted(log.glob("*.json"))
+    if "protocol" in action:
+        last.write_text(f"{last.read_text()}\n{json.dumps(action)}")
+    else:
+        actions = [json.loads(line) for line in first.read_text().splitlines()]
+        for each in actions:
+            if "metaData" in each:
+                each["metaData"]["configuration"] = action
+        first.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(LakeError, match=f"has {name}, which cannot be read here"):
+        offsets(open_table(table.ref))
 
 
 def joined_beside_appends(table: LakeTable, appends: int) -> int:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,8 +217,17 @@ def test_a_stream_that_was_made_again_is_not_mixed_up(desk: Desk) -> None:
     desk.run_once(spec)
     desk.remove("orders/1")
     desk.make("orders/1", numbers(3, first=500))
+    desk.make("orders/2", numbers(1))
     frame = desk.read(desk.spark, subscribe="orders/1", archive=location(spec))
     assert sorted(bytes(row.value) for row in frame.collect()) == numbers(3, first=500)
+    desk.run_once(spec, fails=True)
+    assert spec.archive is not None
+    source = spec.archive.source
+    loose = replace(source, options={**source.options, "failOnDeletion": "false"})
+    desk.run_once(replace(spec, archive=replace(spec.archive, source=loose)))
+    values = [(row["stream"], row["value"]) for row in rows_of(spec)]
+    old, new = numbers(10), numbers(3, first=500)
+    assert values == [("orders/1", value) for value in old + new] + [("orders/2", b"0")]
 
 
 # -- upkeep
@@ -243,17 +253,9 @@ def test_maintenance_keeps_every_row(desk: Desk, format: str) -> None:
 # -- killed
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "kills",
-    [
-        pytest.param((3,), id="once"),
-        pytest.param((1, 2, 4, 5, 7), id="often", marks=pytest.mark.slow),
-    ],
-)
-def test_a_driver_killed_at_any_moment_leaves_every_record_once(
-    desk: Desk, kills: tuple[int, ...]
-) -> None:
+def test_a_driver_killed_again_and_again_leaves_every_record_once(desk: Desk) -> None:
     folder = desk.folder / "pipelines"
     folder.mkdir()
     specs = []
@@ -263,7 +265,7 @@ def test_a_driver_killed_at_any_moment_leaves_every_record_once(
     desk.make("orders/1", numbers(400))
     command = [sys.executable, "-m", "headwater", "pipeline", "run", str(folder)]
     command += ["--url", desk.url, "--state", str(desk.folder / "state"), "--cores", "2"]
-    for batches in kills:
+    for batches in (1, 2, 3, 4, 5, 7):
         kill_after(command, batches)
     desk.client.close()  # the server has, in the meantime
     desk.add("orders/1", numbers(100, first=400))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headwater.cli import pipeline as command
+from headwater.cli import pipeline_run
 from headwater.cli.main import EXIT_FAILED, main
 from headwater.lake.ranges import read_ranges
 from headwater.lake.tables import FORMATS, TableRef, open_table
@@ -21,6 +21,7 @@ from tests.lake.tables import add, make_at, place, rows
 from tests.pipeline.support import Desk
 from tests.spark.support import numbers
 from tests.support.object_store import ObjectStore
+from tests.support.server import ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -120,7 +121,10 @@ def test_a_bucket_that_is_missing_ends_a_pipeline_before_it_begins(
 
 
 def test_the_command_says_so_before_it_starts_spark(
-    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: ServerProcess,
+    objects: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name, value in objects.storage.items():
         monkeypatch.setenv(name, value)
@@ -128,12 +132,13 @@ def test_the_command_says_so_before_it_starts_spark(
     def never(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(command, "open_session", never)
-    arguments = ["pipeline", "archive", "orders/*", "--to", f"s3://{objects.make_bucket()}/orders"]
+    monkeypatch.setattr(pipeline_run, "open_session", never)
+    table = f"s3://{objects.make_bucket()}/orders"
     with objects.refusing():
+        arguments = ["pipeline", "archive", "orders/*", "--to", table, "--url", server.url]
         assert main(arguments) == EXIT_FAILED
     said = capsys.readouterr().err
-    assert f"cannot reach {arguments[-1]}" in said
+    assert f"cannot reach {table}" in said
     assert "AWS_ACCESS_KEY_ID" in said
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.lake.tables import FORMATS
-from headwater.pipeline.spec import Spec
+from headwater.lake.tables import FORMATS, TableRef
+from headwater.pipeline.replay import arrange
+from headwater.pipeline.spec import Replay, Spec
 from tests.pipeline.support import Desk
 from tests.spark.support import numbers
 
@@ -138,3 +139,17 @@ def test_what_the_table_lacks_is_named(desk: Desk) -> None:
     archived(desk)
     (*_, report) = desk.run_once(replay(desk, "  order_by: nothing\n"), fails=True)
     assert "the table has no column nothing; it has bucket" in (report.error or "")
+
+
+def test_rows_that_differ_beside_their_value_alone_have_an_order(desk: Desk) -> None:
+    """Else a second run could cut them into other appends, and some would be missing."""
+    rows = [("s", 0, b"same", key) for key in (b"d", b"b", b"a", b"c")]
+    job = Replay(TableRef("delta", "unused"))
+    orders = []
+    for given in (rows, rows[::-1]):
+        frame = desk.spark.createDataFrame(
+            given, "stream string, offset long, value binary, key binary"
+        )
+        found = arrange(frame.coalesce(1), job, 1).collect()
+        orders.append([bytes(row.key) for row in found])
+    assert orders == [[b"a", b"b", b"c", b"d"]] * 2

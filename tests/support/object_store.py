@@ -61,6 +61,22 @@ class ObjectStore:
     def _check_keys_after(self, requests: str) -> None:
         httpx.post(f"{self.url}/moto-api/reset-auth", content=requests).raise_for_status()
 
+    @contextmanager
+    def tokens(self) -> Iterator[list[str | None]]:
+        """The session token of every request meanwhile."""
+        server: Any = self._server._server  # noqa: SLF001
+        app, seen = server.app, list[str | None]()
+
+        def noting(environ: Any, start_response: Any) -> Any:
+            seen.append(environ.get("HTTP_X_AMZ_SECURITY_TOKEN"))
+            return app(environ, start_response)
+
+        server.app = noting
+        try:
+            yield seen
+        finally:
+            server.app = app
+
     # -- for our own code
 
     @property

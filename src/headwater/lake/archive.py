@@ -6,8 +6,9 @@ stream can take the records that the server has trimmed from here, and the rest 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,7 +86,9 @@ class ArchiveReader:
         found = self._covering(stream_id, end - 1)
         return found is not None and found.first <= first
 
-    def read(self, bucket: str, stream: str, stream_id: str, first: int, end: int) -> pa.Table:
+    def read(
+        self, bucket: str, stream: str, stream_id: str, first: int, end: int
+    ) -> Iterator[pa.Table]:
         """The records of a range, in order, each once. Raises LakeError if not all are there."""
         if not self.covers(stream_id, first, end):
             raise LakeError(
@@ -93,9 +96,14 @@ class ArchiveReader:
             )
         wanted = _within(bucket, stream, stream_id, first, end)
         files, folder = self._files(bucket, stream, first, end), self._table.folder
-        found = [batch for file in files for batch in read_file(folder, file, SCHEMA, wanted)]
-        rows = pa.Table.from_batches(found, SCHEMA).sort_by("offset")
-        return _each_once(rows).select(list(READ_BACK))
+        offsets = range(first, end)
+        begins = [file.low.get("offset", first) for file in files]
+        waiting: list[pa.RecordBatch] = []
+        for file, following in zip(files, [*begins[1:], end], strict=False):
+            waiting += read_file(folder, file, SCHEMA, wanted, offsets)
+            # Files can overlap. What is before the next one cannot change any more.
+            settled, waiting = _parted(waiting, following)
+            yield _in_order(pa.Table.from_batches(settled, SCHEMA)).select(list(READ_BACK))
 
     def seq_at(
         self, bucket: str, stream: str, stream_id: str, first: int, end: int, at_ms: int
@@ -111,7 +119,7 @@ class ArchiveReader:
             wanted = _within(bucket, stream, stream_id, first, found) & (
                 pc.field("timestamp") >= at
             )
-            for batch in read_file(self._table.folder, file, _TIMES, wanted):
+            for batch in read_file(self._table.folder, file, _TIMES, wanted, range(first, found)):
                 found = min([found, *batch["offset"].to_pylist()])
         return found if found < end else None
 
@@ -140,11 +148,30 @@ def _is_before(file: DataFile, at_ms: int) -> bool:
     return day < date.max and (day - _EPOCH).days < at_ms // _DAY_MS
 
 
-def _each_once(rows: pa.Table) -> pa.Table:
-    """Two queries may have archived the same records into one table."""
-    if rows.num_rows < 2:
+def _parted(
+    batches: Sequence[pa.RecordBatch], before: int
+) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """The rows before an offset, and the others."""
+    first, second = [], []
+    for batch in filter(len, batches):
+        if pc.max(batch["offset"]).as_py() < before:  # as nearly all are: not to be copied
+            first.append(batch)
+        else:
+            first.append(batch.filter(pc.field("offset") < before))
+            second.append(batch.filter(pc.field("offset") >= before))
+    return first, second
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """By offset, and each once: two queries may have archived the same records into one table."""
+    if pc.all(_steps(rows, pc.greater), min_count=0).as_py():
         return rows
-    offsets = rows["offset"].combine_chunks()
-    offsets = offsets.chunk(0) if isinstance(offsets, pa.ChunkedArray) else offsets
-    new = pc.not_equal(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
-    return rows.filter(pa.concat_arrays([pa.array([True]), new]))
+    rows = rows.sort_by("offset")
+    return rows.filter(pa.concat_arrays([pa.array([True]), _steps(rows, pc.not_equal)]))
+
+
+def _steps(rows: pa.Table, compare: Any) -> pa.Array:
+    """How each offset compares with the one before."""
+    chunks = [chunk for chunk in rows["offset"].chunks if len(chunk)]
+    offsets = pa.concat_arrays([pa.array([], pa.int64()), *chunks])
+    return compare(offsets.slice(1), offsets.slice(0, max(0, len(offsets) - 1)))

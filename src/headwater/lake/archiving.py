@@ -9,7 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.archive import SCHEMA
-from headwater.lake.columns import KINDS, Column, infer, kinds_of, parse_objects, settle
+from headwater.lake.columns import (
+    KINDS,
+    Column,
+    infer,
+    kinds_of,
+    known_columns,
+    parse_objects,
+    settle,
+)
 from headwater.lake.ranges import Range
 
 _LAST_DAY = pa.scalar(date.max, pa.date32()).cast(pa.int32())
@@ -18,7 +26,8 @@ _LAST_DAY = pa.scalar(date.max, pa.date32()).cast(pa.int32())
 
 def to_rows(records: pa.Table, known: pa.Schema | None, *, json: bool) -> pa.Table:
     """Records as rows of an archive: with their day, and the fields of their JSON."""
-    days = records["timestamp"].cast(pa.date32()).cast(pa.int32())
+    times = records["timestamp"].cast(SCHEMA.field("timestamp").type)  # else days of another zone
+    days = times.cast(pa.date32()).cast(pa.int32())
     day = pc.min_element_wise(days, _LAST_DAY, skip_nulls=False).cast(pa.date32())
     columns = [day if name == "day" else records[name] for name in SCHEMA.names]
     rows = pa.Table.from_arrays(
@@ -27,7 +36,7 @@ def to_rows(records: pa.Table, known: pa.Schema | None, *, json: bool) -> pa.Tab
     )
     if not json:
         return rows
-    kinds = {} if known is None else kinds_of(known, SCHEMA.names)
+    kinds = {} if known is None else known_columns(known, SCHEMA.names)
     objects = parse_objects(rows["value"].to_pylist())
     for name, column in infer(objects, kinds, SCHEMA.names).items():
         rows = rows.append_column(name, column)
@@ -36,7 +45,7 @@ def to_rows(records: pa.Table, known: pa.Schema | None, *, json: bool) -> pa.Tab
 
 def join_rows(tables: Sequence[pa.Table], known: pa.Schema) -> pa.Table:
     """Rows that were made apart from each other as one table: their JSON columns agree then."""
-    kinds = kinds_of(known, SCHEMA.names)
+    kinds = known_columns(known, SCHEMA.names)
     found = [kinds_of(table.schema, SCHEMA.names) for table in tables]
     settled = [
         change_columns(table, changed)
@@ -45,12 +54,19 @@ def join_rows(tables: Sequence[pa.Table], known: pa.Schema) -> pa.Table:
     return pa.concat_tables(settled, promote_options="default")
 
 
-def change_columns(rows: pa.Table, changed: Mapping[str, Column]) -> pa.Table:
-    """The same rows with other names or kinds of some columns."""
+def change_columns(rows: pa.Table, changed: Mapping[str, Column | None]) -> pa.Table:
+    """The same rows with other names or kinds of some columns, and without those that are None."""
+    kept = rows.drop_columns(list(changed))
     for name, column in changed.items():
-        at = rows.column_names.index(name)
-        rows = rows.set_column(at, column.name, rows[name].cast(KINDS[column.kind]))
-    return rows
+        if column is None:
+            continue
+        values = rows[name].cast(KINDS[column.kind])
+        if column.name in kept.column_names:  # a field has the name that another one's values get
+            at = kept.column_names.index(column.name)
+            kept = kept.set_column(at, column.name, pc.coalesce(kept[column.name], values))
+        else:
+            kept = kept.append_column(column.name, values)
+    return kept
 
 
 def ranges_of(rows: pa.Table, batch: int) -> list[Range]:

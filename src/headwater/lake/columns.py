@@ -15,7 +15,8 @@ import msgspec
 import pyarrow as pa
 
 COLUMNS_MAX = 500
-"""Fields beyond this many are in the value only."""
+NAME_MAX = 255
+"""Fields beyond this many, or with longer names, are in the value only."""
 
 KINDS: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -24,7 +25,10 @@ KINDS: dict[str, pa.DataType] = {
     "string": pa.string(),
 }
 
-_UNFIT = re.compile(r"[ ,;{}()\n\t=.`]")
+OTHER = "other"
+"""What is none of them."""
+
+_UNFIT = re.compile(r"[\x00-\x1f\x7f ,;{}()=.`]")
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
@@ -53,26 +57,30 @@ def infer(
     `known` has the kinds of the columns that the table has already; `reserved` the names of those
     that are not of JSON fields.
     """
-    placed: dict[str, str] = {name.lower(): name for name in known}
-    kinds = dict(known)
+    places = Places(known)
     taken = {name.lower() for name in reserved}
     columns: dict[str, list[Any]] = {}
-    for name, found in _gather(rows).items():
-        for kind, values in found.items():
-            column = _place(name, kind, kinds, placed, taken)
+    for field, found in _gather(rows).items():
+        if len(field) > NAME_MAX:
+            continue
+        name = column_name(field, taken)
+        if {"long", "double"} <= found.keys() and places.kind_of(name) is None:
+            found["double"] += found.pop("long")
+        for kind in KINDS:
+            column = places.find(name, kind) if kind in found else None
             if column is None:
                 continue
-            cells = columns.setdefault(column, [None] * len(rows))
-            convert = float if kinds[column] == "double" else None
-            for index, value in values:
+            cells = columns.setdefault(column.name, [None] * len(rows))
+            convert = float if column.kind == "double" else None
+            for index, value in found[kind]:
                 cells[index] = value if convert is None else convert(value)
-    return {name: pa.array(cells, KINDS[kinds[name]]) for name, cells in columns.items()}
+    return {name: pa.array(cells, KINDS[places.kinds[name]]) for name, cells in columns.items()}
 
 
 def _gather(
     rows: Sequence[Mapping[str, Any] | None],
 ) -> dict[str, dict[str, list[tuple[int, Any]]]]:
-    """Values by field and kind, the kinds of each field in the order of KINDS."""
+    """Values by field and kind."""
     found: dict[str, dict[str, list[tuple[int, Any]]]] = {}
     for index, row in enumerate(rows):
         for name, value in (row or {}).items():
@@ -80,13 +88,7 @@ def _gather(
                 continue
             kind, plain = _kind_of(value)
             found.setdefault(name, {}).setdefault(kind, []).append((index, plain))
-    for kinds in found.values():
-        if "long" in kinds and "double" in kinds:
-            kinds["double"] += kinds.pop("long")
-    return {
-        name: {kind: kinds[kind] for kind in KINDS if kind in kinds}
-        for name, kinds in found.items()
-    }
+    return found
 
 
 def _kind_of(value: Any) -> tuple[str, Any]:
@@ -109,23 +111,40 @@ def column_name(field: str, taken: Collection[str]) -> str:
     return plain
 
 
-def _place(
-    name: str, kind: str, kinds: dict[str, str], placed: dict[str, str], taken: set[str]
-) -> str | None:
-    """The column for values of this kind; notes it when it is new. None when there are too many."""
-    plain = column_name(name, taken)
-    for column in (plain, f"{plain}__{kind}"):
-        column = placed.get(column.lower(), column)
-        has = kinds.get(column)
-        if has is None:
-            if len(kinds) >= COLUMNS_MAX:
-                return None
-            kinds[column] = kind
-            placed[column.lower()] = column
-            return column
-        if has == kind or (has == "double" and kind == "long"):
-            return column
-    return None
+class Column(NamedTuple):
+    """A column of a table, or what a column of a file is to be."""
+
+    name: str
+    kind: str
+
+
+class Places:
+    """Where values go: the columns of a table, with those that are added."""
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self.kinds = dict(known)
+        self._spelt = {name.lower(): name for name in known}
+        """Names that differ in case alone are one."""
+
+    def kind_of(self, name: str) -> str | None:
+        return self.kinds.get(self._spelt.get(name.lower(), name))
+
+    def find(self, name: str, kind: str) -> Column | None:
+        """The column for values of this kind; noted when it is new. None if there is no room."""
+        for wanted in (name, f"{name}__{kind}"):
+            has = self.kind_of(wanted)
+            if has is None:
+                return self.add(wanted, kind)
+            if has == kind or (has == "double" and kind == "long"):
+                return Column(self._spelt[wanted.lower()], has)
+        return None
+
+    def add(self, name: str, kind: str) -> Column | None:
+        if len(self.kinds) >= COLUMNS_MAX:
+            return None
+        self.kinds[name] = kind
+        self._spelt[name.lower()] = name
+        return Column(name, kind)
 
 
 def kinds_of(schema: pa.Schema, reserved: Collection[str]) -> dict[str, str]:
@@ -138,44 +157,46 @@ def kinds_of(schema: pa.Schema, reserved: Collection[str]) -> dict[str, str]:
     }
 
 
-class Column(NamedTuple):
-    """What a column of a file is to be."""
+def known_columns(schema: pa.Schema, reserved: Collection[str]) -> dict[str, str]:
+    """The same, and those that somebody else has added with types that no JSON field gets: their
+    names are taken."""
+    others = {field.name: OTHER for field in schema if field.name not in reserved}
+    return {**others, **kinds_of(schema, reserved)}
 
-    name: str
-    kind: str
 
-
-def settle(found: Sequence[Mapping[str, str]], known: Mapping[str, str]) -> list[dict[str, Column]]:
+def settle(
+    found: Sequence[Mapping[str, str]], known: Mapping[str, str]
+) -> list[dict[str, Column | None]]:
     """One table's columns for several files, each inferred without the others.
 
     Where files gave a new column different kinds, it is as if one had seen all their rows. Returns,
-    for each file, the columns that have to change.
+    for each file, the columns that have to change; None for those that there is no room for.
     """
-    spelt = {name.lower(): name for name in known}
-    kinds = dict(known)
-    for columns in found:
-        for name, kind in columns.items():
-            own = spelt.setdefault(name.lower(), name)
-            if own not in known:
-                kinds[own] = _wider(kind, kinds.get(own, kind))
+    places = Places(known)
+    for name, kind in _widest(found).items():
+        if places.kind_of(name) is None:
+            places.add(name, kind)
     return [
         {
             name: target
             for name, kind in columns.items()
-            if (target := _settled(spelt[name.lower()], kind, kinds)) != (name, kind)
+            if (target := places.find(name, kind)) != (name, kind)
         }
         for columns in found
     ]
 
 
+def _widest(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Every column of some files, with the kind that gets its plain name."""
+    kinds: dict[str, tuple[str, str]] = {}
+    for columns in found:
+        for name, kind in columns.items():
+            spelt, has = kinds.get(name.lower(), (name, kind))
+            kinds[name.lower()] = spelt, _wider(kind, has)
+    return dict(kinds.values())
+
+
 def _wider(one: str, other: str) -> str:
-    """The kind that gets the plain name."""
     if {one, other} == {"long", "double"}:
         return "double"
     return min(one, other, key=list(KINDS).index)
-
-
-def _settled(name: str, kind: str, kinds: Mapping[str, str]) -> Column:
-    if kinds[name] == kind or (kinds[name] == "double" and kind == "long"):
-        return Column(name, kinds[name])
-    return Column(f"{name}__{kind}", kind)

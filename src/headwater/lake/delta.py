@@ -8,14 +8,33 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from headwater.lake.files import folder_value
 from headwater.lake.locations import Folder, is_url
-from headwater.lake.stores import delta_options
-from headwater.lake.tables import ORPHAN_S, DataFile, Layout, Mark, TableRef, matches
+from headwater.lake.stores import delta_options, own_identity
+from headwater.lake.tables import (
+    ORPHAN_S,
+    DataFile,
+    LakeError,
+    Layout,
+    Mark,
+    TableRef,
+    changed_meanwhile,
+    check_partitions,
+    matches,
+    missing_from,
+    retried,
+)
+
+_RACES = (CommitFailedError,)
+"""Somebody else was first."""
+
+_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""Of readers, that do not change which rows a file has, or under which names."""
 
 
 class DeltaLake:
@@ -46,9 +65,10 @@ class DeltaLake:
         if self._table is None:
             version = None if self.ref.version is None else int(self.ref.version)
             try:
-                self._table = DeltaTable(
-                    self.folder.location, version=version, storage_options=self._options
-                )
+                with own_identity(self.ref.storage):
+                    self._table = DeltaTable(
+                        self.folder.location, version=version, storage_options=self._options
+                    )
             except TableNotFoundError:
                 return None
         elif self.ref.version is None:
@@ -66,18 +86,22 @@ class DeltaLake:
         return None if table is None else pa.schema(table.schema().to_arrow())
 
     def evolve(self, schema: pa.Schema) -> None:
+        retried(lambda: self._evolve(schema), _RACES)
+
+    def _evolve(self, schema: pa.Schema) -> None:
         table = self._open()
         if table is None:
-            DeltaTable.create(
-                self.folder.location,
-                Schema.from_arrow(schema),
-                mode="ignore",
-                partition_by=list(self.ref.partition_by),
-                storage_options=self._options,
-            )
+            with own_identity(self.ref.storage):
+                DeltaTable.create(
+                    self.folder.location,
+                    Schema.from_arrow(schema),
+                    mode="ignore",
+                    partition_by=list(self.ref.partition_by),
+                    storage_options=self._options,
+                )
             return
-        known = {name.lower() for name in pa.schema(table.schema().to_arrow()).names}
-        missing = [field for field in schema if field.name.lower() not in known]
+        check_partitions(self.ref, table.metadata().partition_columns)
+        missing = missing_from(pa.schema(table.schema().to_arrow()), schema)
         if missing:
             table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
 
@@ -86,6 +110,11 @@ class DeltaLake:
         return last is not None and last >= mark.batch
 
     def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
+        retried(lambda: self._commit(files, mark, overwrite), _RACES)
+
+    def _commit(self, files: Sequence[DataFile], mark: Mark, overwrite: bool) -> None:
+        if self.committed(mark):
+            return
         table = self._existing()
         table.create_write_transaction(
             [_add(file) for file in files],
@@ -99,9 +128,26 @@ class DeltaLake:
         )
 
     def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
-        actions = pa.table(self._existing().get_add_actions(flatten=True))
+        table = self._existing()
+        self._check_features(table)
+        actions = pa.table(table.get_add_actions(flatten=True))
+        for name, value in (where or {}).items():  # at once: there may be very many
+            column = f"partition.{name}"
+            if column in actions.column_names and pa.types.is_string(actions[column].type):
+                actions = actions.filter(pc.field(column) == value)
         found = [_file(row) for row in actions.to_pylist()]
         return [file for file in found if matches(file, where)]
+
+    def _check_features(self, table: DeltaTable) -> None:
+        protocol = table.protocol()
+        features = set(protocol.reader_features or ())
+        if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+            features.add("columnMapping")  # older tables have it without saying so
+        if unknown := sorted(features - _FEATURES):
+            raise LakeError(
+                f"the table {self.ref.location} has {', '.join(unknown)}, which cannot be read "
+                "here; have the engine that made it rewrite it without"
+            )
 
     def current_version(self) -> str:
         return str(self._existing().version())
@@ -117,7 +163,10 @@ class DeltaLake:
             if value is not None and folder_value(column, value) != value
         }
         others = [(column, "!=", value) for column, value in sorted(long)]
-        metrics = table.optimize.compact(others or None, target_size=target_bytes)
+        try:
+            metrics = table.optimize.compact(others or None, target_size=target_bytes)
+        except _RACES as error:
+            raise changed_meanwhile(self.ref) from error
         return int(metrics["numFilesRemoved"])
 
     def clean(self, older_than_s: int, now_s: float) -> int:

@@ -13,33 +13,44 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import from_bytes
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.expressions import AlwaysTrue, And, EqualTo
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, LongType
 from pyiceberg.utils.datetime import days_to_date
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from headwater.lake.files import join_files
 from headwater.lake.locations import Folder, absolute, is_url
 from headwater.lake.stores import from_iceberg, iceberg_properties
 from headwater.lake.tables import (
+    COMMIT_TRIES,
     ORPHAN_S,
     DataFile,
     LakeError,
     Layout,
     Mark,
     TableRef,
+    changed_meanwhile,
+    check_partitions,
     matches,
+    missing_from,
+    retried,
 )
+from headwater.lake.types import plain_schema
 
 CATALOG_FILE = "iceberg.db"
 """The catalog of the tables that are given as folders, in the folder above them."""
 
-COMMIT_TRIES = 5
-"""Others may write to the table: upkeep, or another query."""
-
-_RACES = (CommitFailedException, ValidationException)
+_RACES = (CommitFailedException, TableAlreadyExistsError, ValidationException, IntegrityError)
 """Somebody else was first."""
 
 _QUERY, _BATCH = "headwater.query", "headwater.batch"
@@ -57,9 +68,12 @@ class IcebergLake:
 
     def _load(self) -> Table | None:
         try:
-            return self._catalog.load_table(self._name)
+            table = self._catalog.load_table(self._name)
         except NoSuchTableError:
             return None
+        if not self.ref.catalog:
+            _check_folder(table, self.ref.location)
+        return table
 
     def _existing(self) -> Table:
         if self._table is None:
@@ -95,15 +109,20 @@ class IcebergLake:
     def schema(self) -> pa.Schema | None:
         if self._table is None:
             self._table = self._load()
-        return None if self._table is None else _plain(self._existing().schema().as_arrow())
+        return None if self._table is None else plain_schema(self._existing().schema().as_arrow())
 
     def evolve(self, schema: pa.Schema) -> None:
+        retried(lambda: self._evolve(schema), _RACES)
+
+    def _evolve(self, schema: pa.Schema) -> None:
         known = self.schema()
         if known is None:
             self._create(schema)
             return
-        names = {name.lower() for name in known.names}
-        missing = [field for field in schema if field.name.lower() not in names]
+        fields = self._existing().spec().fields
+        if all(isinstance(field.transform, IdentityTransform) for field in fields):
+            check_partitions(self.ref, [field.name for field in fields])
+        missing = missing_from(known, schema)
         if missing:
             with self._existing().update_schema() as update:
                 update.union_by_name(pa.schema(missing))
@@ -112,30 +131,28 @@ class IcebergLake:
         namespace = self._name.rpartition(".")[0]
         self._catalog.create_namespace_if_not_exists(namespace)
         location = None if self.ref.catalog else self.ref.location
-        table = self._catalog.create_table_if_not_exists(
+        with self._catalog.create_table_transaction(
             self._name, schema, location=location if location is None else absolute(location)
-        )
-        if self.ref.partition_by and not table.spec().fields:
-            with table.update_spec() as update:
-                for column in self.ref.partition_by:
-                    update.add_identity(column)
-        self._table = table
+        ) as transaction:
+            if self.ref.partition_by:
+                with transaction.update_spec() as update:
+                    for column in self.ref.partition_by:
+                        update.add_identity(column)
 
     def committed(self, mark: Mark) -> bool:
         last = self._existing().properties.get(_MARK + mark.query)
         return last is not None and int(last) >= mark.batch
 
     def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
-        for tries_left in reversed(range(COMMIT_TRIES)):
-            old = self._scan() if overwrite else []
-            try:
-                with self._existing().transaction() as transaction:
-                    transaction.set_properties({_MARK + mark.query: str(mark.batch)})
-                    self._exchange(transaction, files, old, mark)
-                return
-            except _RACES:
-                if not tries_left:
-                    raise
+        retried(lambda: self._commit(files, mark, overwrite), _RACES)
+
+    def _commit(self, files: Sequence[DataFile], mark: Mark, overwrite: bool) -> None:
+        if self.committed(mark):
+            return
+        old = self._scan() if overwrite else []
+        with self._existing().transaction() as transaction:
+            transaction.set_properties({_MARK + mark.query: str(mark.batch)})
+            self._exchange(transaction, files, old, mark)
 
     def _exchange(
         self,
@@ -156,10 +173,14 @@ class IcebergLake:
         elif paths:
             transaction.add_files(paths, properties, check_duplicate_files=False)
 
-    def _scan(self) -> list[IcebergFile]:
-        snapshot = None if self.ref.version is None else int(self.ref.version)
+    def _scan(self, where: Mapping[str, str] | None = None) -> list[IcebergFile]:
+        """All files, or at least those of the partitions with these values."""
+        table, version = self._existing(), self.ref.version
+        snapshot = None if version is None else int(version)
+        if snapshot is not None and table.snapshot_by_id(snapshot) is None:
+            raise LakeError(f"no such version of the table. version={version}")  # else no rows
         found = []
-        for task in self._existing().scan(snapshot_id=snapshot).plan_files():
+        for task in table.scan(_equal(table, where or {}), snapshot_id=snapshot).plan_files():
             if task.delete_files:
                 raise LakeError(
                     "the table has deletes of single rows, which cannot be read here; "
@@ -170,7 +191,7 @@ class IcebergLake:
 
     def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
         table = self._existing()  # once: each time it is asked for, it is read anew
-        found = [_file(table, file) for file in self._scan()]
+        found = [_file(table, file) for file in self._scan(where)]
         return [file for file in found if matches(file, where)]
 
     def current_version(self) -> str:
@@ -196,24 +217,22 @@ class IcebergLake:
                 return len(old)
             except _RACES:
                 continue
-        raise LakeError(
-            f"others changed the table {self.ref.location} while its files were joined; run this "
-            "again when fewer write to it"
-        )
+        raise changed_meanwhile(self.ref)
 
     def clean(self, older_than_s: int, now_s: float) -> int:
-        """Snapshots that are older go, then the files that no snapshot has."""
+        """Snapshots that are older go, then the files that no snapshot has, of rows and of
+        metadata."""
         table = self._existing()
         counted = _all_paths(table)
         oldest = datetime.fromtimestamp(now_s - older_than_s, UTC).replace(tzinfo=None)
         table.maintenance.expire_snapshots().older_than(oldest).commit()
         table.refresh()
-        known = _all_paths(table)
+        known = _all_paths(table) | _all_metadata(table)
         folder, removed = self.folder, 0
-        for file in list(folder.walk("data")):
+        for file in [*folder.walk("data"), *folder.walk("metadata")]:
             url = folder.url(file.path)
             keep_s = older_than_s if url in counted else max(older_than_s, ORPHAN_S)
-            if url not in known and file.written_s <= now_s - keep_s:
+            if url not in known and file.written_s <= now_s - keep_s and _is_ours(file.path):
                 folder.delete(file.path)
                 removed += 1
         return removed
@@ -235,13 +254,49 @@ def _locate(ref: TableRef) -> tuple[Catalog, str]:
     parent, name = os.path.split(location)
     os.makedirs(parent, exist_ok=True)
     uri = f"sqlite:///{parent}/{CATALOG_FILE}"
-    catalog = load_catalog("headwater", type="sql", uri=uri, warehouse=parent)
+    own = {"type": "sql", "uri": uri, "warehouse": parent}
+    # Somebody else may make its tables at the same moment.
+    catalog = retried(lambda: load_catalog("headwater", **own), (OperationalError,))
     return catalog, f"headwater.{name.replace('.', '_')}"
+
+
+def _check_folder(table: Table, location: str) -> None:
+    """Raises LakeError for a table of another folder, whose name is the same but for its dots."""
+    asked, found = (os.path.realpath(absolute(each)) for each in (location, table.location()))
+    if asked != found:
+        raise LakeError(
+            f"the catalog beside {asked} has the table of {found} under this name; name the folder "
+            "differently"
+        )
+
+
+def _equal(table: Table, where: Mapping[str, str]) -> Any:
+    """Of values of partition columns, as pyiceberg has it."""
+    equal: Any = EqualTo  # made in a way that type checkers do not follow
+    narrowed: Any = AlwaysTrue()
+    for field in table.spec().fields:
+        if field.name in where:
+            narrowed = And(narrowed, equal(field.name, where[field.name]))
+    return narrowed
 
 
 def _all_paths(table: Table) -> set[str]:
     """Of the files of all snapshots."""
     return set(table.inspect.all_files()["file_path"].to_pylist())
+
+
+def _all_metadata(table: Table) -> set[str]:
+    """Of what says which files those are."""
+    metadata = table.metadata
+    manifests: list[str] = table.inspect.all_manifests()["path"].to_pylist()
+    lists = [snapshot.manifest_list for snapshot in metadata.snapshots]
+    logged = [entry.metadata_file for entry in metadata.metadata_log]
+    return {absolute(path) for path in (*manifests, *lists, *logged, table.metadata_location)}
+
+
+def _is_ours(path: str) -> bool:
+    """Other engines may have files of other kinds beside the metadata."""
+    return path.startswith("data/") or path.endswith((".avro", ".metadata.json"))
 
 
 def _path(table: Table, file: IcebergFile) -> str:
@@ -286,20 +341,3 @@ def _offset(table: Table, bounds: Mapping[int, bytes]) -> dict[str, int]:
     if found is None or not isinstance(field.field_type, LongType):
         return {}
     return {"offset": int(from_bytes(field.field_type, found))}
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """With the types that our other formats have."""
-    return pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in kind])
-    return kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -78,7 +79,7 @@ class Folder:
             with self._fs.open_output_stream(full) as stream:
                 stream.write(data)
             return
-        temporary = f"{full}.{os.getpid()}.tmp"
+        temporary = f"{full}.{secrets.token_hex(8)}.tmp"
         with self._fs.open_output_stream(temporary) as stream:
             stream.write(data)
         os.replace(temporary, full)

@@ -6,6 +6,7 @@
     _headwater/schema.arrow                             the columns
     _headwater/commits/{query}/{batch}.json             what a batch adds and removes
     _headwater/versions/{digest}.json                   the files of a version somebody reads
+    _headwater/leases/…                                 who works on it: see leases.py
 
 The commit is the file in `commits`, written in one step. Then the staged files get their names and
 the removed ones go, which a crash may interrupt and whoever commits next finishes; until then our
@@ -22,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -36,15 +37,19 @@ from headwater.lake.files import (
     join_files,
     retired,
 )
+from headwater.lake.leases import LEASE_S, lease
 from headwater.lake.locations import LISTED_PREFIX, Folder
 from headwater.lake.tables import (
+    COMMIT_TRIES,
     ORPHAN_S,
     DataFile,
     LakeError,
     Layout,
     Mark,
     TableRef,
+    check_partitions,
     matches,
+    missing_from,
 )
 
 STAGED = ".staged"
@@ -52,6 +57,7 @@ MARKS_KEPT = 100
 """Commits that are remembered, for each query. Spark repeats no batch but the last."""
 
 _SCHEMA = f"{LISTED_PREFIX}/schema.arrow"
+_PARTITIONS = b"headwater.partition_by"
 _COMMITS = f"{LISTED_PREFIX}/commits"
 _VERSIONS = f"{LISTED_PREFIX}/versions"
 _MAINTENANCE = "maintenance"
@@ -86,18 +92,32 @@ class ParquetLake:
         )
 
     def schema(self) -> pa.Schema | None:
+        known = self._stored_schema()
+        return None if known is None else known.remove_metadata()
+
+    def _stored_schema(self) -> pa.Schema | None:
+        """With the partitions, unless an older version has made the table."""
         data = self.folder.read(_SCHEMA)
         return None if data is None else pa.ipc.read_schema(pa.py_buffer(data))
 
     def evolve(self, schema: pa.Schema) -> None:
-        known = self.schema()
-        if known is not None:
-            names = {name.lower() for name in known.names}
-            missing = [field for field in schema if field.name.lower() not in names]
-            if not missing:
-                return
-            schema = pa.schema([*known, *missing])
-        self.folder.write(_SCHEMA, schema.serialize().to_pybytes())
+        if self._evolved(schema) is None:
+            return
+        with lease(self.folder, "schema", wait_s=2 * LEASE_S):  # to change it takes two steps
+            evolved = self._evolved(schema)
+            if evolved is not None:
+                self.folder.write(_SCHEMA, evolved.serialize().to_pybytes())
+
+    def _evolved(self, schema: pa.Schema) -> pa.Schema | None:
+        """The table's with more columns; None if it has them all."""
+        known = self._stored_schema()
+        if known is None:
+            return schema.with_metadata({_PARTITIONS: json.dumps(self.ref.partition_by)})
+        partitions = (known.metadata or {}).get(_PARTITIONS)
+        if partitions is not None:
+            check_partitions(self.ref, json.loads(partitions))
+        missing = missing_from(known, schema)
+        return pa.schema([*known, *missing], known.metadata) if missing else None
 
     # -- commits
 
@@ -121,6 +141,8 @@ class ParquetLake:
         return max(marks)
 
     def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
+        if self.committed(mark):
+            return
         self._finish_last(_MAINTENANCE)  # else others see rows twice that a crash left so
         old = [file.path for file in self.files()] if overwrite else []
         self._finish(self._record(files, old, mark))
@@ -167,9 +189,13 @@ class ParquetLake:
 
     def _pending(self, path: str) -> dict[str, Any] | None:
         """What a commit says, if that is not done yet."""
+        entry = self._read(path)
+        return None if entry is None or entry.get("done") else entry
+
+    def _read(self, path: str) -> dict[str, Any] | None:
         data = self.folder.read(path)
         entry: dict[str, Any] | None = None if data is None else json.loads(data)
-        return None if entry is None or entry.get("done") else entry
+        return entry
 
     # -- files
 
@@ -186,24 +212,31 @@ class ParquetLake:
                 raise LakeError(f"no such version of the table. version={self.ref.version}")
             listed: dict[str, int] = json.loads(pinned)
             return listed
+        for _ in range(COMMIT_TRIES):
+            done = self._done()
+            found = self._walk()
+            # Others go on while we look: of what they do meanwhile we may have seen a part.
+            entries = [self._read(path) for path in self._commits() if path not in done]
+            uncounted = _uncounted([entry for entry in entries if entry is not None], found)
+            if uncounted is not None:
+                return {path: size for path, size in found.items() if path not in uncounted}
+        raise LakeError(f"files of the table {self.folder.location} are exchanged all the time")
+
+    def _walk(self) -> dict[str, int]:
         files = (file for file in self.folder.walk() if file.path.endswith(".parquet"))
         ours = f"{LISTED_PREFIX}/"
-        found = {file.path: file.bytes for file in files if not file.path.startswith(ours)}
-        uncounted = self._uncounted(found)
-        return {path: size for path, size in found.items() if path not in uncounted}
+        return {file.path: file.bytes for file in files if not file.path.startswith(ours)}
 
-    def _uncounted(self, found: Collection[str]) -> set[str]:
-        """Files of commits that are half done: what they add does not count before all of it is
-        there, and what they remove does until then."""
+    def _done(self) -> set[str]:
+        """The commits that say nothing any more about which files count. Of a query, all are but
+        perhaps the last."""
+        commits = self._commits()
         last: dict[str, str] = {}
-        for path in self._commits():
+        for path in commits:
             query = path.rpartition("/")[0]
             last[query] = max(last.get(query, ""), path)
-        uncounted: set[str] = set()
-        for entry in filter(None, map(self._pending, last.values())):
-            added = {_final(path) for path in entry["add"]}
-            uncounted.update(entry["remove"] if added.issubset(found) else added)
-        return uncounted
+        pending = {path for path in last.values() if self._pending(path) is not None}
+        return set(commits) - pending
 
     def current_version(self) -> str:
         listed = json.dumps(self._listed(), sort_keys=True).encode()
@@ -254,6 +287,22 @@ class ParquetLake:
         for path in left:
             self.folder.delete(path)
         return len(left)
+
+
+def _uncounted(entries: Iterable[Mapping[str, Any]], found: Mapping[str, int]) -> set[str] | None:
+    """Of the files found, those that do not count by commits that are half done: what they add does
+    not before all of it is there, and what they remove does until then. None if neither is there,
+    because a commit went on meanwhile."""
+    uncounted: set[str] = set()
+    for entry in entries:
+        added, removed = {_final(path) for path in entry["add"]}, set(entry["remove"])
+        if added <= found.keys():
+            uncounted |= removed
+        elif removed <= found.keys():
+            uncounted |= added
+        else:
+            return None
+    return uncounted
 
 
 def _final(staged: str) -> str:

@@ -89,18 +89,22 @@ def add_ranges(folder: Folder, query: str, added: Iterable[Range]) -> list[Range
 def extend(own: Iterable[Range], added: Iterable[Range]) -> list[Range]:
     """What a query has with what its next batch brought.
 
-    A query reads a stream from one end to the other, so there is one range of each: numbers that
-    it did not see between two batches are of commands, or of the later parts of long messages.
+    A query reads a stream from one end to the other, so its range grows. Numbers that it did not
+    see between two batches are of commands, or of the later parts of long messages. But if batches
+    are missing, they went into another table, and a new range begins.
     """
-    known = {each.key: each for each in own}
+    ranges = sorted(own, key=lambda each: (each.key, each.end))
+    last = {each.key: at for at, each in enumerate(ranges)}
+    newest = max((each.batch for each in ranges), default=-1)
     for each in added:
-        last = known.get(each.key)
-        if last is None:
-            known[each.key] = replace(each, settled=each.first)
-        elif each.end > last.end:
-            settled = last.settled if each.batch == last.batch else last.end
-            known[each.key] = replace(last, end=each.end, batch=each.batch, settled=settled)
-    return sorted(known.values(), key=lambda each: each.key)
+        at = last.get(each.key)
+        if at is None or (each.first > ranges[at].end and each.batch > newest + 1):
+            ranges.append(replace(each, settled=each.first))
+        elif each.end > ranges[at].end:
+            known = ranges[at]
+            settled = known.settled if each.batch == known.batch else known.end
+            ranges[at] = replace(known, end=each.end, batch=each.batch, settled=settled)
+    return sorted(ranges, key=lambda each: (each.key, each.end))
 
 
 def join(ranges: Iterable[Range]) -> list[Range]:

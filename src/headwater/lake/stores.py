@@ -8,7 +8,9 @@ a file system (for our own files), delta-rs its storage options, and pyiceberg i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -69,6 +71,9 @@ _SCHEMES = {"s3": _S3, "s3a": _S3, "gs": _GOOGLE, "abfs": _AZURE, "abfss": _AZUR
 _ONE_IDENTITY = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """They belong together: a token from the environment does not fit a key from the options."""
 
+_ENVIRONMENT = threading.RLock()
+"""Held by whoever changes it for a moment."""
+
 _ADVICE = {
     _S3: "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION (or a profile or role) must give "
     "access to it, and AWS_ENDPOINT_URL name the store if it is not Amazon's; set them",
@@ -92,7 +97,7 @@ def _options(location: str) -> tuple[_Option, ...]:
 
 
 def _resolve(options: Iterable[_Option], storage: Mapping[str, str]) -> dict[_Option, str]:
-    own = any(name in storage for name in _ONE_IDENTITY)
+    own = _is_own(storage)
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -106,6 +111,10 @@ def _resolve(options: Iterable[_Option], storage: Mapping[str, str]) -> dict[_Op
     if _ENDPOINT in found:
         found.setdefault(_REGION, REGION_ELSEWHERE)
     return found
+
+
+def _is_own(storage: Mapping[str, str]) -> bool:
+    return any(name in storage for name in _ONE_IDENTITY)
 
 
 def _first(given: Mapping[str, Any], names: Iterable[str]) -> str | None:
@@ -151,6 +160,19 @@ def delta_options(location: str, storage: Mapping[str, str]) -> dict[str, str]:
     if found.get(_ENDPOINT.delta, "").startswith("http://"):
         found["AWS_ALLOW_HTTP"] = "true"
     return {**storage, **found}
+
+
+@contextmanager
+def own_identity(storage: Mapping[str, str]) -> Iterator[None]:
+    """While delta-rs opens a store: it takes from the environment what it is not given, even a
+    token that belongs to another key."""
+    hidden = [name for name in _ONE_IDENTITY if _is_own(storage) and name not in storage]
+    with _ENVIRONMENT:
+        kept = {name: os.environ.pop(name) for name in hidden if name in os.environ}
+        try:
+            yield
+        finally:
+            os.environ.update(kept)
 
 
 # -- pyiceberg

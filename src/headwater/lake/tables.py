@@ -7,9 +7,10 @@ own; `commit` makes all of a batch's files count at once, and only once per quer
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -17,10 +18,16 @@ from headwater.lake.errors import LakeError as LakeError
 from headwater.lake.locations import Folder, is_url
 from headwater.lake.stores import advice
 
+T = TypeVar("T")
+
 FORMATS = ("delta", "iceberg", "parquet")
 
 ORPHAN_S = 24 * 60 * 60
 """Files that no commit names may be of a task that still runs: they are kept for this at least."""
+
+
+COMMIT_TRIES = 5
+"""Others may write to the table at the same moment: upkeep, or another query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +123,15 @@ class LakeTable(Protocol):
         """The columns, partitions included; None when there is no table yet."""
 
     def evolve(self, schema: pa.Schema) -> None:
-        """Create the table, or add the columns that it does not have."""
+        """Create the table, or add the columns that it does not have. Raises LakeError if it has
+        other partitions than `ref` says."""
 
     def committed(self, mark: Mark) -> bool:
         """Whether this batch is in the table already."""
 
     def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
-        """Add the files, all or none; with `overwrite` they replace what was there."""
+        """Add the files, all or none; with `overwrite` they replace what was there. Nothing happens
+        if the batch is in the table already."""
 
     def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
         """The files that count, of the partitions with these values."""
@@ -136,6 +145,37 @@ class LakeTable(Protocol):
     def clean(self, older_than_s: int, now_s: float) -> int:
         """Remove files that no longer count and are older, and those that never did and are older
         than ORPHAN_S too. Returns how many."""
+
+
+def missing_from(known: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
+    """The columns that a table does not have. Names that differ in case alone are one."""
+    names = {name.lower() for name in known.names}
+    return [field for field in wanted if field.name.lower() not in names]
+
+
+def check_partitions(ref: TableRef, found: Sequence[str]) -> None:
+    """Raises LakeError: files of other partitions would be read with wrong values by others."""
+    if tuple(found) != ref.partition_by:
+        has, asked = (", ".join(by) or "nothing" for by in (found, ref.partition_by))
+        raise LakeError(
+            f"the table {ref.location} is partitioned by {has}, not by {asked}; leave partition_by "
+            "as it was, or use another table"
+        )
+
+
+def retried(act: Callable[[], T], races: tuple[type[Exception], ...]) -> T:
+    """Do something that fails when somebody else changes the table first, and can be done again."""
+    for _ in range(COMMIT_TRIES - 1):
+        with suppress(*races):
+            return act()
+    return act()
+
+
+def changed_meanwhile(ref: TableRef) -> LakeError:
+    return LakeError(
+        f"others changed the table {ref.location} while its files were joined; run this again when "
+        "fewer write to it"
+    )
 
 
 def open_table(ref: TableRef) -> LakeTable:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headwater.lake.ranges import read_ranges
-from headwater.lake.tables import open_table
-from headwater.pipeline import frames
+from headwater.pipeline import frames, starts
 from headwater.pipeline.context import Context
 from headwater.pipeline.lake_source import FORMAT
+from headwater.pipeline.progress import last_words
 from headwater.pipeline.spec import Archive, Sink, Source, Spec
-from headwater.spark import streams
-from headwater.spark.options import LATEST, Selection, parse_source
 from headwater.spark.targets import IGNORED, WRITTEN
 from headwater.spark.writer import QUERY_ID, MissingIds
 
 DEAD_LETTERS = "dead-letters"
 LOOK_S = 0.05
-BEGIN = "startingOffsets"
 
 _GLOB = re.compile(r"[*?{}\[\]\\]")
 """What a path that Spark reads must not have as it is."""
@@ -37,12 +34,22 @@ def start(spark: SparkSession, spec: Spec, context: Context) -> list[StreamingQu
     started: list[StreamingQuery] = []
     try:
         for name, writer in _writers(spark, spec, context):
-            started.append(_begin(writer, name, spec, context))
+            try:
+                started.append(_begin(writer, name, spec, context))
+            except AnalysisException as error:
+                raise _part_error(spec, name, error) from error
     except BaseException:
         for query in started:
             query.stop()
         raise
     return started
+
+
+def _part_error(spec: Spec, query: str, error: Exception) -> frames.PartError:
+    """Spark does not take a query: because of its sink, but for those that we make ourselves."""
+    lines = {sink.name: sink.line for sink in spec.sinks}
+    part = f"sink {query}" if query in lines else query
+    return frames.PartError(spec, part, lines.get(query), error)
 
 
 def _begin(writer: DataStreamWriter, name: str, spec: Spec, context: Context) -> StreamingQuery:
@@ -73,7 +80,8 @@ def _writers(
     if spec.archive is not None:
         yield "archive", archive(spark, spec.archive, context)
         return
-    spec = replace(spec, sources=tuple(settle_start(each, context) for each in spec.sources))
+    sources = starts.settle(spec.sources, _names(spec), context.checkpoint(spec), context)
+    spec = replace(spec, sources=sources)
     found = frames.build(spark, spec, context)
     for sink in spec.sinks:
         checkpoint = _checkpoint(spec, sink.name, context)
@@ -83,40 +91,16 @@ def _writers(
         bad = frames.dead_letters(spark, spec, source, context)
         if bad is not None:
             target = Sink(source.name, source.name, stream, bucket)
-            yield f"{DEAD_LETTERS}-{source.name}", _to_stream(bad, target, context)
+            yield _dead_letters(source), _to_stream(bad, target, context)
 
 
-def settle_start(source: Source, context: Context) -> Source:
-    """The same, with numbers for `latest`: all queries of a source begin at the same record.
-
-    Else what comes between their beginnings is new to some of them only, and a bad record could be
-    missing in the sinks and among the dead letters. Streams that are made later are read whole.
-    Spark does not look at it when there is a checkpoint.
-    """
-    if source.streams is None:
-        return source
-    options = parse_source(frames.source_options(source, context), streaming=True)
-    begin = options.start
-    if begin.at_ms is not None or LATEST not in (begin.default, *begin.each.values()):
-        return source
-    places = dict(begin.each)
-    with options.connection.open() as client:
-        for stream in streams.find(client, options.selection).values():
-            key = stream.bucket, stream.name
-            if begin.each.get(key, begin.default) == LATEST:
-                places[key] = stream.tail
-    others = {
-        name: value for name, value in source.options.items() if name.lower() != BEGIN.lower()
-    }
-    return replace(source, options={**others, BEGIN: _by_name(places, options.selection)})
+def _names(spec: Spec) -> list[str]:
+    """Of the queries that there can be."""
+    return [*(sink.name for sink in spec.sinks), *map(_dead_letters, spec.sources)]
 
 
-def _by_name(places: Mapping[tuple[str, str], int | str], selection: Selection) -> str:
-    """As startingOffsets has streams: by name, with the bucket unless there is only one."""
-    named = selection.bucket is not None
-    return json.dumps(
-        {name if named else f"{bucket}/{name}": at for (bucket, name), at in places.items()}
-    )
+def _dead_letters(source: Source) -> str:
+    return f"{DEAD_LETTERS}-{source.name}"
 
 
 def _sink(frame: DataFrame, sink: Sink, context: Context, checkpoint: str) -> DataStreamWriter:
@@ -155,7 +139,13 @@ def _updates(options: Mapping[str, str], checkpoint: str) -> Callable[[DataFrame
         if not query:
             raise MissingIds("Spark supplied no query id, so rows could be written twice")
         ids = {"producerId": query, "producerEpoch": str(batch_id)}
-        batch.write.format("headwater").mode("append").options(**{**options, **ids}).save()
+        writer = batch.write.format("headwater").mode("append").options(**{**options, **ids})
+        try:
+            writer.save()
+        except Py4JJavaError as error:
+            # Spark looks through this for what says that it was stopped, with a search that takes
+            # more stack than there is when it is pages long.
+            raise RuntimeError(f"py4j.protocol.Py4JJavaError: {last_words(error)}") from None
 
     return write
 
@@ -189,11 +179,11 @@ def as_records(frame: DataFrame, *, by_column: bool) -> DataFrame:
 
 
 def archive(spark: SparkSession, job: Archive, context: Context) -> DataStreamWriter:
-    more = {"includeStreamId": "true", **_continued(job, context)}
+    more = {"includeStreamId": "true", "includeHeaders": "true"}
     if job.trim:
         # Should Spark ever repeat a batch that was trimmed, it finds the records in the table.
         more["archive"] = job.table.encode()
-    frame = frames.read_stream(spark, job.source, context, **more)
+    frame = frames.read_stream(spark, starts.continued(job, context), context, **more)
     options = {
         **context.connection,
         "table": job.table.encode(),
@@ -202,24 +192,3 @@ def archive(spark: SparkSession, job: Archive, context: Context) -> DataStreamWr
         "trim": str(job.trim).lower(),
     }
     return frame.writeStream.format(FORMAT).outputMode("append").options(**options)
-
-
-def _continued(job: Archive, context: Context) -> dict[str, str]:
-    """A query without a checkpoint begins where the table ends, so nothing is archived twice.
-
-    Spark does not look at it when there is a checkpoint.
-    """
-    table = open_table(job.table)
-    if job.source.start != "earliest" or table.schema() is None:
-        return {}
-    ends = {each.key: each.end for each in read_ranges(table.folder)}
-    if not ends:
-        return {}
-    options = parse_source(frames.source_options(job.source, context), streaming=True)
-    begins: dict[tuple[str, str], int | str] = {}
-    with options.connection.open() as client:
-        for stream in streams.find(client, options.selection).values():
-            end = ends.get((stream.bucket, stream.name, stream.id))
-            if end is not None:
-                begins[stream.bucket, stream.name] = end
-    return {BEGIN: _by_name(begins, options.selection)} if begins else {}

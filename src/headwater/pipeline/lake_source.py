@@ -30,11 +30,12 @@ from pyspark.sql.types import StructType
 from headwater.client import Client, Refused, StreamNotFound, StreamSummary
 from headwater.client.records import read_batches
 from headwater.lake import archive, archiving
-from headwater.lake.columns import KINDS, Column, kinds_of, settle
-from headwater.lake.files import read_file, write_file, write_files
+from headwater.lake.columns import KINDS, Column, kinds_of, known_columns, settle
+from headwater.lake.files import in_groups, read_file, write_file, write_files
 from headwater.lake.locations import Folder
 from headwater.lake.ranges import Range, add_ranges, read_ranges
 from headwater.lake.tables import (
+    COMMIT_TRIES,
     DataFile,
     LakeError,
     LakeTable,
@@ -44,6 +45,7 @@ from headwater.lake.tables import (
     open_table,
     reach_table,
 )
+from headwater.lake.types import plain_schema, plain_type
 from headwater.pipeline.batches import read_batch
 from headwater.spark import workers
 from headwater.spark.writer import BATCH_ID, QUERY_ID, MissingIds
@@ -125,6 +127,7 @@ class LakeDataSource(DataSource):
             checkpoint=given.get("checkpointLocation", ""),
         )
         wanted = archive.SCHEMA if options.archive else _arrow_schema(schema)
+        _check_partitions(wanted, options.table.partition_by)
         # Spark asks for a writer on the driver, anew for each batch: so it knows the columns that
         # the batch before has added, and executors need not open the table.
         table = reach_table(options.table)
@@ -139,7 +142,7 @@ def _check_types(wanted: pa.Schema, known: pa.Schema) -> None:
     for field in wanted:
         if field.name not in known.names:
             raise LakeError(f"the table has {field.name} with other capitals; rename the column")
-        has = known.field(field.name).type
+        has = plain_type(known.field(field.name).type)
         if not has.equals(field.type):
             raise LakeError(
                 f"the table has {field.name} as {has}, and rows with {field.type} cannot go there; "
@@ -153,7 +156,16 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
         found = to_arrow_schema(schema, timezone="UTC")
     except TypeError:  # PySpark 4.2 takes UTC without being told
         found = to_arrow_schema(schema)
-    return pa.schema([pa.field(field.name, field.type) for field in found])
+    return plain_schema(found)
+
+
+def _check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    for name in partition_by:
+        if name not in schema.names:
+            raise LakeError(f"partition_by names {name}; the rows have {', '.join(schema.names)}")
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+            raise LakeError(f"{name} is {kind}, which cannot be in the name of a partition")
 
 
 # -- writing
@@ -186,7 +198,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
                 else:
                     yield rows.cast(self.schema)
 
-        for number, tables in enumerate(_gathered(converted())):
+        for number, tables in enumerate(in_groups(converted(), FLUSH_BYTES)):
             rows = (
                 archiving.join_rows(tables, self.known)
                 if self.options.archive
@@ -203,35 +215,56 @@ class LakeWriter(DataSourceStreamArrowWriter):
             return
         mark = Mark(written[0].query, batchId)
         table = open_table(self.options.table)
+        # Should the machine lose its power: a commit must not be there without its files, nor
+        # without Spark's note of what this batch is, or another would be taken for it.
+        os.sync()
         if not table.committed(mark):
             files = self._settled(table, written)
             if files or self.options.overwrite:
                 table.commit(files, mark, overwrite=self.options.overwrite)
-        if self.options.archive:
-            added = read_batch(self.options.checkpoint, self.options.table.storage, batchId)
-            if added is None:
-                added = _joined([each for message in written for each in message.ranges])
-            ranges = add_ranges(table.folder, mark.query, added)
-            if self.options.trim:
-                table.folder.sync()  # before the server forgets its own copy
-                with self.options.client() as client:
-                    trim_settled(client, ranges, batchId, read_ranges(table.folder))
+        ranges = self._note_ranges(table, written, mark) if self.options.archive else []
+        table.folder.sync()  # before Spark notes that it is done, and the server forgets its copy
+        if self.options.trim:
+            with self.options.client() as client:
+                trim_settled(client, ranges, batchId, read_ranges(table.folder))
+
+    def _note_ranges(self, table: LakeTable, written: Sequence[Written], mark: Mark) -> list[Range]:
+        added = read_batch(self.options.checkpoint, self.options.table.storage, mark.batch)
+        if added is None:
+            added = _joined([each for message in written for each in message.ranges])
+        return add_ranges(table.folder, mark.query, added)
 
     def _settled(self, table: LakeTable, written: Sequence[Written]) -> list[DataFile]:
         """The files, under names of columns that they and the table agree on."""
         files = [file for message in written for file in message.files]
         columns = [kinds for message in written for kinds in message.columns]
-        schema = table.schema()
-        assert schema is not None
-        known = kinds_of(schema, self.schema.names)
-        found = []
-        added: dict[str, pa.DataType] = {}
-        for file, kinds, changed in zip(files, columns, settle(columns, known), strict=True):
-            found.append(_rewrite(table, file, changed) if changed else file)
-            wanted = [changed.get(name, Column(name, kind)) for name, kind in kinds.items()]
-            added |= {column.name: KINDS[column.kind] for column in wanted}
-        table.evolve(pa.schema([*self.schema, *added.items()]))
-        return found
+        changes = self._agree(table, columns)
+        return [
+            _rewrite(table, file, changed) if changed else file
+            for file, changed in zip(files, changes, strict=True)
+        ]
+
+    def _agree(
+        self, table: LakeTable, columns: Sequence[Mapping[str, str]]
+    ) -> list[dict[str, Column | None]]:
+        """How the columns of files have to change. The table has those that they add then, with
+        the same kinds: another query may add some at the same moment, so it is looked at again."""
+        for _ in range(COMMIT_TRIES):
+            schema = table.schema()
+            assert schema is not None
+            known = known_columns(schema, self.schema.names)
+            changes = settle(columns, known)
+            wanted = dict(
+                column
+                for kinds, changed in zip(columns, changes, strict=True)
+                for name, kind in kinds.items()
+                if (column := changed.get(name, Column(name, kind))) is not None
+            )
+            if wanted.items() <= known.items():
+                return changes
+            added = [(name, KINDS[kind]) for name, kind in wanted.items()]
+            table.evolve(pa.schema([*self.schema, *added]))
+        raise LakeError(f"others change the columns of {table.ref.location} all the time")
 
 
 def _ids() -> tuple[str, int, str]:
@@ -245,21 +278,6 @@ def _ids() -> tuple[str, int, str]:
     return query, int(batch), task
 
 
-def _gathered(tables: Iterator[pa.Table]) -> Iterator[list[pa.Table]]:
-    waiting: list[pa.Table] = []
-    size = 0
-    for table in tables:
-        if not table.num_rows:
-            continue
-        waiting.append(table)
-        size += table.nbytes
-        if size >= FLUSH_BYTES:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting
-
-
 def _joined(ranges: Sequence[Range]) -> list[Range]:
     """One range for each stream: the tasks of a batch share it without gaps."""
     found: dict[tuple[str, str, str], Range] = {}
@@ -270,7 +288,7 @@ def _joined(ranges: Sequence[Range]) -> list[Range]:
     return list(found.values())
 
 
-def _rewrite(table: LakeTable, file: DataFile, changed: Mapping[str, Column]) -> DataFile:
+def _rewrite(table: LakeTable, file: DataFile, changed: Mapping[str, Column | None]) -> DataFile:
     """The same rows with other names or kinds of columns. Rare: tasks disagreed about new ones."""
     with table.folder.open_input(file.path) as source:
         rows = pq.read_table(source)

@@ -158,10 +158,11 @@ def arrange(rows: DataFrame, job: Replay, partitions: int) -> DataFrame:
     target = [name for name in ("bucket", "stream") if name in rows.columns]
     if job.stream is None and "stream" not in target:
         raise LakeError("say which stream to write to: the table has no column stream")
-    # Rows that are alike in all of these are alike, so their order does not matter.
+    beside = [name for name in ("key", "headers") if name in rows.columns]
     one = job.stream is not None
-    sorted_by = [*order, *target, job.value] if one else [*target, *order, job.value]
+    first = [*order, *target] if one else [*target, *order]
     cut = rows.repartition(1) if one else rows.repartition(partitions, *target)
-    cut = cut.sortWithinPartitions(*sorted_by)
-    kept = [name for name in ("key", "headers", *([] if one else target)) if name in rows.columns]
+    # Rows that are alike in all of these are alike, so their order does not matter.
+    cut = cut.sortWithinPartitions(*first, job.value, *beside)
+    kept = beside if one else [*beside, *target]
     return cut.select(F.col(job.value).alias("value"), *kept)
