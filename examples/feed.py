@@ -7,9 +7,11 @@ import os
 import sys
 from collections.abc import Iterator
 from typing import Any
+from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 URL = os.environ.get("HEADWATER_URL", "http://127.0.0.1:4437")
+TOKEN = os.environ.get("HEADWATER_TOKEN")
 
 Event = tuple[str, dict[str, Any]]
 """A stream, and what is appended to it."""
@@ -55,12 +57,10 @@ FEEDS = {each.__name__: each for each in (clickstream, transcripts, current_stat
 
 
 def send(method: str, stream: str, body: bytes) -> None:
-    request = Request(
-        f"{URL}/v1/stream/{stream}",
-        data=body,
-        method=method,
-        headers={"Content-Type": "application/json"},
-    )
+    headers = {"Content-Type": "application/json"}
+    if TOKEN:
+        headers["Authorization"] = f"Bearer {TOKEN}"
+    request = Request(f"{URL}/v1/stream/{stream}", data=body, method=method, headers=headers)
     urlopen(request).close()
 
 
@@ -71,7 +71,17 @@ def feed(name: str) -> None:
     for stream, appended in events.items():
         send("PUT", stream, b"")
         send("POST", stream, json.dumps(appended).encode())
+        sys.stdout.write(f"{len(appended)} messages to {stream}\n")
+
+
+def main(arguments: list[str]) -> None:
+    if len(arguments) != 1 or arguments[0] not in FEEDS:
+        sys.exit(f"usage: python examples/feed.py {'|'.join(FEEDS)}")
+    try:
+        feed(arguments[0])
+    except URLError as error:
+        sys.exit(f"{URL} does not take it: {error.reason}. Is there a server? See HEADWATER_URL")
 
 
 if __name__ == "__main__":
-    feed(sys.argv[1])
+    main(sys.argv[1:])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +91,15 @@ def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("headwater.cli.serve.run", interrupted)
     assert main(["serve"]) == 130
+
+
+def test_output_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headwater", "pipeline", "list", str(tmp_path)]
+    unread, output = os.pipe()
+    os.close(unread)
+    with os.fdopen(output) as closed:
+        ended = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_version_and_help_load_nothing_large() -> None:

@@ -11,7 +11,9 @@ import pytest
 from headwater.client import Client, ClientError
 from headwater.client.protocol import Request
 from headwater.pipeline import adhoc
-from headwater.pipeline.adhoc import Call, QueryError, parse
+from headwater.pipeline.adhoc import Call, Prepared, QueryError, parse, prepare
+from headwater.pipeline.context import Context
+from headwater.pipeline.sampling import Fields, find_some, sample
 from headwater.pipeline.spec import Streams
 from tests.pipeline.support import Desk
 from tests.support.inprocess import serving
@@ -24,14 +26,17 @@ from tests.support.log import encode_records
     [
         pytest.param(
             "select * from stream('a/*') where x = 'stream(''b'')'",
-            "select * from headwater_0 where x = 'stream(''b'')'",
-            [Call("stream", "a/*", {})],
+            "select * from headwater_0   where x = 'stream(''b'')'",
+            [Call("stream", "a/*", {}, "stream('a/*')")],
             id="texts are left alone",
         ),
         pytest.param(
             "select * from STREAM ( 'a', bucket => 'b' ) s join lake('./x', format => 'parquet') t",
-            "select * from headwater_0 s join headwater_1 t",
-            [Call("stream", "a", {"bucket": "b"}), Call("lake", "./x", {"format": "parquet"})],
+            f"select * from {'headwater_0':29} s join {'headwater_1':32} t",
+            [
+                Call("stream", "a", {"bucket": "b"}, "STREAM ( 'a', bucket => 'b' )"),
+                Call("lake", "./x", {"format": "parquet"}, "lake('./x', format => 'parquet')"),
+            ],
             id="two with options",
         ),
         pytest.param(
@@ -43,7 +48,23 @@ from tests.support.log import encode_records
     ],
 )
 def test_calls_become_views(statement: str, rewritten: str, calls: list[Call]) -> None:
+    """Views as long as the calls: what Spark says of places in the statement stays true."""
     assert parse(statement) == (rewritten, calls)
+    assert Prepared(rewritten, calls, [], []).in_words_of_the_user(rewritten) == statement
+
+
+def test_streams_that_nobody_has_are_told_of() -> None:
+    with serving() as server, Client(server.url) as client:
+        client.create("headwater-pipelines", "own", "application/json")
+        client.append("headwater-pipelines", "own", encode_records([b'{"state": "running"}']))
+        context = Context(server.url)
+        with pytest.raises(QueryError, match="there is no stream a in the bucket b; bucket =>"):
+            prepare("select * from stream('a', bucket => 'b')", context)
+        some = prepare("select * from stream('a/*')", context)
+        every = prepare("select * from stream('**', bucket => '*')", context)
+    assert some.notes == ["no stream in the bucket durable-streams matches a/*"]
+    assert every.notes == ["no stream in any bucket matches **"]
+    assert every.views[0].columns == {}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +73,9 @@ def test_calls_become_views(statement: str, rewritten: str, calls: list[Call]) -
         ("stream()", "needs a name"),
         ("stream(orders)", "cannot read 'orders'"),
         ("stream('a', bukcet => 'b')", "did you mean bucket?"),
-        ("stream('a', 'b')", "has no option"),
+        ("stream('a', 'b')", "takes one name"),
+        ("stream('a', buckets => 'b')", "has no option buckets; did you mean bucket?"),
+        ("lake('a', zzz => 'b')", "has no option zzz; it has format"),
         ("lake('a', format => 'hudi')", "format is one of"),
     ],
 )
@@ -70,17 +93,21 @@ def test_json_fields_are_found_by_looking_at_records() -> None:
         }.items():
             client.create("b", name, "application/json")
             client.append("b", name, encode_records(bodies))
-        found = adhoc.sample(client, Streams(("s/*",), "b"))
+
+        def look(name: str, known: dict[str, str] | None = None) -> dict[str, Fields]:
+            return sample(client, find_some(client, Streams((name,), "b")), known)
+
+        found = look("s/*")
         assert found == {
             "a": ("string", ("a",)),
             "b": ("string", ("b",)),
             "c": ("string", ("c",)),
             "offset_": ("long", ("offset", "offset_")),
         }
-        assert adhoc.sample(client, Streams(("t",), "b")) == {"z": ("boolean", ("z",))}
-        archived = adhoc.sample(client, Streams(("none",), "b"), {"day_": "long", "d": "double"})
+        assert look("t") == {"z": ("boolean", ("z",))}
+        archived = look("none", {"day_": "long", "d": "double"})
         assert archived == {"day_": ("long", ("day_", "day")), "d": ("double", ("d",))}
-        assert adhoc.sample(client, Streams(("none",), "b")) == {}
+        assert look("none") == {}
 
 
 @pytest.mark.spark

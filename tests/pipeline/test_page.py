@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import pipeline as command
+from headwater.cli import query
 from headwater.pipeline import files
 from headwater.pipeline.marks import Fields
 from headwater.pipeline.metrics import Metrics
@@ -26,7 +27,11 @@ def test_every_key_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         end(fields)
 
     monkeypatch.setattr(Fields, "end", note)
-    table = "sources: {t: {table: x}}\nsinks: {out: {from: t, table: y}}\n"
+    table = """
+        sources: {s: {streams: a}, t: {table: x}}
+        transforms: {j: select * from s join t}
+        sinks: {out: {from: j, table: y}}
+        """
     archive = "archive: {streams: a, to: b, archive: c}"
     for text in (CLICKS, table, archive, "replay: {table: b}"):
         path = tmp_path / "job.yaml"
@@ -38,16 +43,31 @@ def test_every_key_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert missing == []
 
 
-def test_every_action_and_metric_is_listed() -> None:
+def actions() -> dict[str, argparse.ArgumentParser]:
     parser = argparse.ArgumentParser(prog="x")
     command.add_arguments(parser)
-    (actions,) = (each for each in parser._actions if each.dest == "action")  # noqa: SLF001
-    assert actions.choices is not None
-    for name in actions.choices:
+    (found,) = (each for each in parser._actions if each.dest == "action")  # noqa: SLF001
+    assert isinstance(found.choices, dict)
+    return found.choices
+
+
+def test_every_action_and_metric_is_listed() -> None:
+    for name in actions():
         assert f"`headwater pipeline {name}" in PAGE
     for metric in Metrics().registry.collect():
         suffix = "_total" if metric.type == "counter" else ""
         assert f"`{metric.name}{suffix}`" in PAGE
+
+
+def test_every_flag_is_named() -> None:
+    asked = argparse.ArgumentParser(prog="x")
+    query.add_arguments(asked)
+    parsers = [*actions().values(), asked]
+    flags = {flag for parser in parsers for flag in parser._option_string_actions}  # noqa: SLF001
+    assert len(flags) > 30
+    inside = ("-h", "--help", "--while-stdin")
+    missing = sorted(flag for flag in flags.difference(inside) if f"`{flag}" not in PAGE)
+    assert missing == []
 
 
 def test_every_field_of_a_report_is_named() -> None:

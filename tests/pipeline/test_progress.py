@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from headwater.client import Client
 from headwater.client.records import read_batches
@@ -17,6 +18,7 @@ from headwater.pipeline.metrics import Metrics
 from headwater.pipeline.progress import (
     BEAT_S,
     BUCKET,
+    COUNTED,
     ERROR_CHARS_MAX,
     SILENT_S,
     Report,
@@ -76,6 +78,9 @@ def test_a_report_says_what_spark_said() -> None:
         lag=60,
         at="2026-01-01T00:00:00.000Z",
     )
+    for counted, rows in ((Row(rows=2), 2), (Row(values=[2], schema={}), 2), (Row(), 0)):
+        letters = report_of("p", "q", {**PROGRESS, "observedMetrics": {COUNTED: counted}})
+        assert (letters.rows, letters.lag) == (rows, 60)
     idle = report_of("p", "q", {"batchId": 8, "numInputRows": 0, "sources": [{"endOffset": "x"}]})
     assert (idle.state, idle.rows, idle.lag) == ("waiting", 0, 0)
 
@@ -197,7 +202,20 @@ def test_a_report_that_cannot_be_sent_is_no_error(caplog: pytest.LogCaptureFixtu
     assert "progress of a was not recorded" in caplog.text
 
 
+def test_the_lag_is_not_known_before_the_first_batch(client: Client) -> None:
+    reporter = Reporter(client)
+    reporter.send(Report("a", "out", "running"))
+    assert [status.lag for status in read_status(client)] == [None]
+    reporter.send(Report("a", "out", "waiting", 0, lag=7))
+    assert [status.lag for status in read_status(client)] == [7]
+
+
 def test_errors_of_java_are_cut() -> None:
+    plan = "[UNRESOLVED_COLUMN] no column x; line 1 pos 7;\n'Project ['x]\n+- Relation"
+    assert last_words(plan) == "[UNRESOLVED_COLUMN] no column x; line 1 pos 7"
+    assert last_words("no master\n\tat org.apache.spark\n\tat java") == "no master"
+    assert last_words("bad record: 4\n=== Streaming Query ===\nIdentifier: out") == "bad record: 4"
+    assert last_words("a;\nb") == "a;\nb"
     assert last_words("what went wrong\n\nJVM stacktrace:\n" + "at x\n" * 999) == "what went wrong"
     assert len(last_words("x" * 10_000)) == ERROR_CHARS_MAX
 

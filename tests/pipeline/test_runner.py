@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Any
 
@@ -15,7 +14,7 @@ from headwater.pipeline.context import Context
 from headwater.pipeline.progress import Report
 from headwater.pipeline.replay import Note
 from headwater.pipeline.runner import Runner
-from headwater.pipeline.spec import Source, Spec, Streams
+from headwater.pipeline.spec import Spec
 from tests.pipeline.support import Desk
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -79,7 +78,7 @@ def test_a_pipeline_goes_on_until_it_is_stopped(desk: Desk) -> None:
     running = Runner(desk.spark, [spec], endless, note)
     assert running.run()
     assert desk.values("copy") == [1, 2]
-    assert [report.state for report in reports if report.batch is None] == ["running", "finished"]
+    assert [report.state for report in reports if report.batch is None] == ["running", "stopped"]
 
 
 def test_a_replay_does_not_hold_up_the_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,26 +138,6 @@ def test_all_queries_of_a_source_begin_at_the_same_record(
     desk.run_once(spec)
     assert [letter["offset"] for letter in desk.values("dead-letters/job")] == [1]
     assert [row["a"] for row in desk.values("copy")] == [2]
-
-
-def test_latest_is_a_number_for_every_stream_that_is_there(desk: Desk) -> None:
-    desk.put("in/1", 1, 2)
-    desk.put("in/2", 3)
-
-    def begins(streams: Streams, **values: Any) -> Any:
-        source = Source("s", streams, **values)
-        found = jobs.settle_start(source, desk.context).options.get("startingOffsets")
-        return found and json.loads(found)
-
-    pattern = Streams(("in/*",), desk.bucket)
-    assert begins(pattern) is None
-    assert begins(pattern, start="2030-01-31T12:00:00Z") is None
-    assert begins(pattern, start="latest") == {"in/1": 2, "in/2": 1}
-    assert begins(pattern, options={"startingoffsets": "latest"}) == {"in/1": 2, "in/2": 1}
-    some = {"startingOffsets": '{"in/1": "latest"}'}
-    assert begins(pattern, options=some) == {"in/1": 2}
-    everywhere = begins(Streams(("in/*",), "*"), start="latest")
-    assert everywhere[f"{desk.bucket}/in/1"] == 2
 
 
 def test_queries_begin_one_after_another(desk: Desk) -> None:

@@ -207,7 +207,7 @@ WRONG = [
         "a table has none",
         id="options of a table",
     ),
-    pytest.param(CLICKS.replace("clicks/*", "cl*ks"), 5, "a name or a pattern", id="pattern"),
+    pytest.param(CLICKS.replace("clicks/*", "cl*ks"), 5, "a pattern", id="pattern"),
     pytest.param(
         "sources:\n  s:\n    streams: a\n    bad_records: fail\nsinks: {out: {from: s, stream: b}}",
         4,
@@ -270,6 +270,105 @@ WRONG = [
         "replay: {table: a}\ndead_letter_bucket: x\n", 2, "go with sources", id="dead bucket"
     ),
     pytest.param("replay: {table: a}\ntrigger: 5 seconds\n", 2, "it runs once", id="trigger"),
+    pytest.param("a:\n\tb: 1\n", 2, "indent with spaces", id="tab"),
+    pytest.param(
+        "sources: {a: {streams: a}}\ntransforms: {t: select 1, 2 from a}\n"
+        "sinks: {out: {from: t, stream: b}}",
+        2,
+        "inside { } a text with commas is put in quotes",
+        id="commas",
+    ),
+    pytest.param("a: 1\n---\na: 1\n", 2, "but found another document", id="two documents"),
+    pytest.param("name: x\nb: \0\n", 2, "special characters", id="no characters"),
+    pytest.param("name: x\na: 2030-13-45\n", 2, "month must be in 1..12", id="no date"),
+    pytest.param("name: x\na: !own x\n", 2, "could not determine a constructor", id="tag"),
+    pytest.param("name: x\na: &a [*a]\n", 2, "an alias for something that it is", id="circle"),
+    pytest.param("name: x\n? [a]\n: b\n", 2, "a key is a word", id="key"),
+    pytest.param("name: x\n<<: 5\n", 2, "<< is for mappings", id="merge"),
+    pytest.param(CLICKS.replace("clicks/*", ""), 5, "streams has no value", id="no value"),
+    pytest.param(CLICKS.replace("clicks/*", "5"), 5, "write it in quotes", id="number"),
+    pytest.param(
+        CLICKS.replace("clicks/*", "[a, b, a]"), 5, "streams has a twice", id="streams twice"
+    ),
+    pytest.param(CLICKS.replace("clicks/*", "a/../b"), 5, "no '.' or '..' segment", id="dots"),
+    pytest.param(CLICKS.replace("web", "we b"), 6, "a bucket name is", id="bucket"),
+    pytest.param(
+        CLICKS.replace("reports/hourly", "reports/*"), 15, "no pattern", id="pattern to write to"
+    ),
+    pytest.param(
+        CLICKS.replace("bucket: web", "from: '2030-02-30T12:00:00Z'"),
+        6,
+        "from is earliest, latest, or a time",
+        id="no day",
+    ),
+    pytest.param(
+        CLICKS.replace("at timestamp", "at string"), 8, "at is none", id="watermark of a text"
+    ),
+    pytest.param(CLICKS.replace("  json: user", "  json: [user]\n#"), 7, "a schema", id="json"),
+    pytest.param(
+        "spark:\n  spark.sql.shuffle.partitions: 2\n  spark.executor.memory: 4g\n" + CLICKS,
+        3,
+        "--conf spark.executor.memory=4g",
+        id="setting of Spark",
+    ),
+    pytest.param(
+        CLICKS.replace("bucket: web", "options: {subscribePrefix: x}"),
+        6,
+        "use the key streams",
+        id="option for a key",
+    ),
+    pytest.param(
+        CLICKS + "    options: {contentType: text/plain}\n",
+        16,
+        "use the key content_type",
+        id="option of a sink for a key",
+    ),
+    pytest.param(
+        "sources: {a: {streams: a}}\ntransforms:\n  t: 5\nsinks: {out: {from: t, stream: b}}",
+        3,
+        "a statement of SQL",
+        id="no SQL",
+    ),
+    pytest.param(
+        CLICKS.replace("from clicks", "from later").replace(
+            "sinks:", "  later: select * from clicks\nsinks:"
+        ),
+        10,
+        "later comes later",
+        id="order",
+    ),
+    pytest.param(
+        "sources:\n  a: {streams: a}\n  A: {streams: b}\n"
+        "sinks:\n  x: {from: a, stream: c}\n  y: {from: A, stream: c}\n",
+        3,
+        "A and a are one name to SQL",
+        id="one name to SQL",
+    ),
+    pytest.param(
+        "sources:\n  t: {table: a}\nsinks:\n  out: {from: t, stream: b}\n",
+        4,
+        "gets rows of tables only",
+        id="tables only",
+    ),
+    pytest.param(
+        CLICKS.replace("reports/hourly", "clicks/hourly\n    bucket: web"),
+        13,
+        "sink out writes to clicks/hourly, which source clicks reads",
+        id="rows in a circle",
+    ),
+    pytest.param(
+        CLICKS.replace("clicks/*", "dead-letters/*").replace("    bucket: web\n", ""),
+        4,
+        "go to dead-letters/clicks, which it reads itself",
+        id="dead letters in a circle",
+    ),
+    pytest.param(
+        "sources: {a: {streams: a}}\ntransforms: {n: select count(*) from a}\n"
+        "sinks:\n  x: {from: a, table: t}\n  y: {from: n, table: t, mode: complete}\n",
+        5,
+        "give the other sink another table",
+        id="a table of two sinks",
+    ),
 ]
 
 
@@ -283,6 +382,49 @@ def test_what_is_wrong_is_said_with_its_line(
         files.load(str(path))
     assert said in wrong.value.message
     assert str(wrong.value).startswith(f"{path}:{line}: ")
+
+
+def test_tables_are_named_as_sql_does(tmp_path: Path) -> None:
+    for name in ("CLICKS", "`clicks`"):
+        (transform,) = load(tmp_path, CLICKS.replace("from clicks", f"from {name}")).transforms
+        assert (transform.inputs, transform.line) == (("clicks",), 10)
+
+
+def test_a_stream_may_be_written_by_one_part_and_read_by_another(tmp_path: Path) -> None:
+    text = """
+        sources:
+          raw: {streams: raw}
+          clean: {streams: clean}
+        sinks:
+          first: {from: raw, stream: clean}
+          second: {from: clean, table: lake}
+        """
+    assert len(load(tmp_path, text).sinks) == 2
+
+
+def test_what_is_written_once_can_be_used_again(tmp_path: Path) -> None:
+    text = """
+        sources:
+          a: &a {streams: a, from: latest}
+          b: {<<: *a, streams: b}
+          c: {<<: [{from: earliest}, *a]}
+        sinks:
+          x: {from: a, stream: out}
+          y: {from: b, stream: out}
+          z: {from: c, stream: out}
+        """
+    found = [(source.streams, source.start) for source in load(tmp_path, text).sources]
+    assert found == [
+        (Streams(("a",)), "latest"),
+        (Streams(("b",)), "latest"),
+        (Streams(("a",)), "earliest"),
+    ]
+
+
+def test_the_name_of_a_file_has_to_be_one_of_a_pipeline(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="give it a name"):
+        load(tmp_path, "archive: {streams: a, to: b}", "my job.yaml")
+    assert load(tmp_path, "name: x\narchive: {streams: a, to: b}", "my job.yaml").name == "x"
 
 
 def test_options_go_to_the_data_source(tmp_path: Path) -> None:
@@ -304,12 +446,16 @@ def test_options_go_to_the_data_source(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="No such file"):
+    with pytest.raises(SpecError, match="there is no such file or folder"):
         files.load(str(tmp_path / "none.yaml"))
-    with pytest.raises(SpecError, match="No such file"):
+    with pytest.raises(SpecError, match="there is no such file or folder"):
         files.load(str(tmp_path / "none.py"))
+    (tmp_path / "job.toml").touch()
     with pytest.raises(SpecError, match=r"a \.yaml, \.yml or \.py file"):
         files.load(str(tmp_path / "job.toml"))
+    (tmp_path / "job.yaml").write_bytes(b"name: \xff\n")
+    with pytest.raises(SpecError, match="not text in UTF-8"):
+        files.load(str(tmp_path / "job.yaml"))
 
 
 # -- Python
@@ -395,9 +541,11 @@ def test_every_table_of_a_pipeline_is_known(tmp_path: Path) -> None:
         sources:
           live: {streams: a, archive: /old}
           fixed: {table: /fixed, format: parquet}
+        transforms:
+          both: select * from live join fixed using (stream)
         sinks:
           kept: {from: live, table: /kept, partition_by: [stream]}
-          sent: {from: fixed, stream: b}
+          sent: {from: both, stream: b}
         """
     found = [(table.format, table.location) for table in load(tmp_path, text).tables]
     assert found == [("delta", "/old"), ("parquet", "/fixed"), ("delta", "/kept")]
@@ -411,11 +559,11 @@ def test_a_folder_is_checked_file_by_file(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("name: x\n")
     (tmp_path / "_helpers.py").write_text("1 / 0\n")
     (tmp_path / "notes.txt").write_text("")
-    found = files.check_all(str(tmp_path))
+    found = files.check_all(files.find(str(tmp_path)))
     assert [(Path(each.file).name, each.spec is not None) for each in found] == [
         ("a.yaml", True),
         ("b.yaml", False),
         ("c.yaml", False),
     ]
     assert "has the name clicks already" in str(found[1].error)
-    assert files.check_all(str(tmp_path / "none")) == []
+    assert files.check_all(files.find(str(tmp_path / "none"))) == []

@@ -108,7 +108,9 @@ REASONS = {
 
 def test_bad_records_go_to_a_stream_with_the_reason(desk: Desk) -> None:
     readings(desk)
-    desk.run_once(desk.load(BAD.replace("{policy}", "dead-letter")))
+    reports = desk.run_once(desk.load(BAD.replace("{policy}", "dead-letter")))
+    rows = {report.query: report.rows for report in reports if report.rows}
+    assert rows == {"out": 13, "dead-letters-readings": len(REASONS)}
     assert desk.values("warm") == [
         {"sensor": "a", "value_c": 21.5},
         {"sensor": "c", "value_c": 25.0},
@@ -208,14 +210,19 @@ def test_rows_may_say_which_stream_they_go_to(desk: Desk) -> None:
     assert desk.values("by-kind/b") == [{"n": 2}]
 
 
-def test_what_spark_does_not_take_is_said_with_the_transform(desk: Desk) -> None:
+def test_what_spark_does_not_take_is_said_with_its_line(desk: Desk) -> None:
     desk.put("events", {"n": 1})
-    spec = desk.load(
-        """
+    text = """
         sources: {events: {streams: events, bucket: {bucket}, json: n int}}
-        transforms: {wrong: select nothing from events}
-        sinks: {out: {from: wrong, stream: out, bucket: {bucket}}}
+        transforms: {counted: "select STATEMENT from events group by 1"}
+        sinks:
+          out: {from: counted, stream: out, bucket: {bucket}}
         """
-    )
-    (report,) = desk.run_once(spec, fails=True)
-    assert (report.error or "").startswith("transform wrong: [UNRESOLVED_COLUMN")
+    for statement, said in (
+        ("nothing", ":3: transform counted: [UNRESOLVED_COLUMN"),
+        ("n, count(*)", ":5: sink out: [STREAMING_OUTPUT_MODE"),
+    ):
+        spec = desk.load(text.replace("STATEMENT", statement))
+        (report,) = desk.run_once(spec, fails=True)
+        assert (report.error or "").startswith(f"{spec.file}{said}")
+        assert "\n" not in (report.error or "")

@@ -10,10 +10,11 @@ Exit codes: 0 all is well, 1 it failed, 2 the command line or a setting is wrong
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from headwater.version import VERSION
 
@@ -21,6 +22,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_STORAGE_FAILED = 3
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+EXIT_UNREAD = 141  # 128 + SIGPIPE
 
 
 def fail(code: int, message: str) -> int:
@@ -52,6 +54,10 @@ COMMANDS = {
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, with what may have been meant."""
 
+    def __init__(self, **options: Any) -> None:
+        # An abbreviation that works today may be ambiguous tomorrow.
+        super().__init__(**{"allow_abbrev": False, **options})
+
     def error(self, message: str) -> NoReturn:
         hint = f"{self.prog} --help" if self.prog else "--help"
         self.exit(EXIT_USAGE, f"{self.prog}: {message}{self._meant(message)} (see {hint})\n")
@@ -63,17 +69,29 @@ class Parser(argparse.ArgumentParser):
         from headwater.server.settings import suggest  # it has the words for this
 
         flag = unknown.split()[0].split("=")[0]
-        return suggest(flag, list(self._option_string_actions))
+        return suggest(flag, list(dict.fromkeys(self._flags())))
+
+    def _flags(self) -> Iterator[str]:
+        """Its own, and those of its actions: only this one is asked about what is left over."""
+        yield from self._option_string_actions
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+                for parser in action.choices.values():
+                    yield from parser._option_string_actions  # noqa: SLF001
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments and arguments[0] in COMMANDS:
-            return _run(arguments[0], arguments[1:])
-        return _answer(arguments)
+        known = bool(arguments) and arguments[0] in COMMANDS
+        code = _run(arguments[0], arguments[1:]) if known else _answer(arguments)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_UNREAD
 
 
 def _run(name: str, arguments: list[str]) -> int:
@@ -82,7 +100,6 @@ def _run(name: str, arguments: list[str]) -> int:
     parser = Parser(
         prog=f"headwater {name}",
         description=f"{command.about[0].upper()}{command.about[1:]}.",
-        allow_abbrev=False,  # an abbreviation that works today may be ambiguous tomorrow
     )
     module.add_arguments(parser)
     code: int = module.run(parser.parse_args(arguments))
@@ -99,7 +116,6 @@ def _answer(arguments: list[str]) -> int:
         description="Durable streams over HTTP: append, read from any position, follow live.",
         epilog=f"commands:\n{listed}\n\n`headwater COMMAND --help` tells what each takes.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"headwater {VERSION}")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)

@@ -1,17 +1,29 @@
-"""`headwater query`: SQL over streams and lake tables, printed as a table."""
+"""`headwater query`: SQL over streams and lake tables, printed as a table.
+
+What can be told without Spark is told first: a mistake in a call, no server, no such stream.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Iterable, Sequence
+import os
+import time
 from typing import Any
 
-from headwater.cli.spark import Failed, add_spark, context_of, open_session, say, wrong
+from headwater.cli.spark import (
+    Failed,
+    add_spark,
+    context_of,
+    is_remote,
+    missing_library,
+    note,
+    open_session,
+    say,
+    wrong,
+)
+from headwater.cli.tables import add_output, show
 
-FORMS = ("table", "json", "csv")
-CELL_CHARS_MAX = 60
+LIMIT = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "statement", help="SQL; stream('name or pattern') and lake('folder') are tables"
     )
-    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="rows at most (1000)")
-    parser.add_argument("--output", choices=FORMS, default=FORMS[0], help="table, json or csv")
+    parser.add_argument(
+        "--limit", type=int, default=LIMIT, metavar="N", help=f"rows at most ({LIMIT})"
+    )
+    add_output(parser)
     add_spark(parser)
 
 
@@ -29,78 +43,58 @@ def run(arguments: argparse.Namespace) -> int:
         columns, rows = _ask(arguments)
     except Failed as error:
         return say(error)
-    show(columns, rows, arguments.output)
+    except ImportError as error:
+        return say(missing_library("queries", error))
+    more = len(rows) > arguments.limit
+    show(columns, rows[: arguments.limit], arguments.output)
+    if more:
+        note(f"these are the first {arguments.limit} rows, and there are more: see --limit")
     return 0
 
 
 def _ask(arguments: argparse.Namespace) -> tuple[list[str], list[list[Any]]]:
-    spark = open_session(arguments, "headwater query")
+    """The rows, one more than are to be shown if there are more."""
+    if arguments.limit < 1:
+        raise wrong(f"--limit is a number from 1. received={arguments.limit}")
+    _use_utc()
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     from headwater.client import ClientError
     from headwater.lake.tables import LakeError
-    from headwater.pipeline.adhoc import QueryError, query
+    from headwater.pipeline.adhoc import QueryError, answer, prepare
     from headwater.pipeline.progress import last_words
 
     try:
-        frame = query(spark, arguments.statement, context_of(arguments))
-        found = frame.limit(arguments.limit).collect()
-        return frame.columns, [list(row) for row in found]
+        prepared = prepare(
+            arguments.statement, context_of(arguments), remote=is_remote(arguments.master)
+        )
     except QueryError as error:
         raise wrong(str(error)) from error
-    except (ClientError, PySparkException, LakeError) as error:
-        raise Failed(last_words(error)) from error
+    except (ClientError, LakeError) as error:
+        raise Failed(str(error)) from error
+    for each in prepared.notes:
+        note(each)
+    spark = open_session(arguments, "headwater query", bars=True)
+    try:
+        frame = answer(spark, prepared)
+        _check_columns(frame.columns, arguments.output)
+        found = frame.limit(arguments.limit + 1).collect()
+        return frame.columns, [list(row) for row in found]
+    except (PySparkException, Py4JError) as error:
+        raise Failed(prepared.in_words_of_the_user(last_words(error))) from error
     finally:
         spark.stop()
 
 
-def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str) -> None:
-    if form == "json":
-        for row in rows:
-            print(json.dumps(dict(zip(columns, map(_value, row), strict=True)), ensure_ascii=False))
-    elif form == "csv":
-        import csv
-
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([[_text(cell) for cell in row] for row in rows])
-    else:
-        print_table(columns, [[_text(cell) for cell in row] for row in rows])
+def _use_utc() -> None:
+    """Spark hands times over in the time zone of this process."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
 
 
-def _value(cell: Any) -> Any:
-    """What JSON can hold."""
-    if cell is None or isinstance(cell, (bool, int, float, str)):
-        return cell
-    if isinstance(cell, (bytes, bytearray)):
-        return bytes(cell).decode("utf-8", "replace")
-    if hasattr(cell, "asDict"):
-        return {name: _value(value) for name, value in cell.asDict().items()}
-    if isinstance(cell, dict):
-        return {str(name): _value(value) for name, value in cell.items()}
-    if isinstance(cell, (list, tuple)):
-        return [_value(value) for value in cell]
-    return cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
-
-
-def _text(cell: Any) -> str:
-    value = _value(cell)
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns side by side; long cells are cut."""
-    cut = [[_short(cell) for cell in row] for row in rows]
-    widths = [max(len(str(cell)) for cell in column) for column in zip(columns, *cut, strict=True)]
-    for row in (columns, ["-" * width for width in widths], *cut):
-        print(
-            "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
-    print(f"({len(cut)} row{'' if len(cut) == 1 else 's'})")
-
-
-def _short(cell: str) -> str:
-    plain = " ".join(cell.split())
-    return plain if len(plain) <= CELL_CHARS_MAX else plain[: CELL_CHARS_MAX - 1] + "…"
+def _check_columns(columns: list[str], form: str) -> None:
+    """Raises Failed when JSON could not hold them all."""
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if form == "json" and twice is not None:
+        raise wrong(f"two columns are named {twice}; name them apart: select a as x, b as y")

@@ -34,7 +34,9 @@ class Failed(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} init|issue|list|revoke [FLAG ...]"
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="ACTION", prog=parser.prog
+    )
     init = actions.add_parser("init", help="make a token that permits everything, offline")
     init.add_argument("--data-dir", metavar="DIR", required=True, help="of a stopped server")
     init.add_argument("--id", default="root", help="of the new token (default: root)")

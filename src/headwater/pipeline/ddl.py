@@ -24,14 +24,9 @@ class DdlError(ValueError):
     """Not a schema. The message says where it stops being one."""
 
 
-def columns_of(text: str) -> list[str]:
-    """The names of the columns of a schema. Raises DdlError."""
-    parser = _Parser(_tokens(text))
-    names = parser.fields(())
-    repeated = {name for name in names if [n.lower() for n in names].count(name.lower()) > 1}
-    if repeated:
-        raise DdlError(f"column {sorted(repeated)[0]} is there twice")
-    return names
+def columns_of(text: str) -> dict[str, str]:
+    """The columns of a schema, each with the first word of its type. Raises DdlError."""
+    return _Parser(_tokens(text)).fields(())
 
 
 def _tokens(text: str) -> list[str]:
@@ -64,24 +59,28 @@ class _Parser:
         if found != token:
             raise DdlError(f"expected {token!r} after {after}, found {found or 'the end'!r}")
 
-    def fields(self, closing: Sequence[str]) -> list[str]:
-        names: list[str] = []
+    def fields(self, closing: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
         while True:
-            name = self._next().strip("`")
-            if not name or not (name[0].isalpha() or name[0] == "_"):
+            token = self._next()
+            name = token.strip("`")
+            if not token.startswith("`") and not name.isidentifier():
                 raise DdlError(f"expected the name of a column, found {name or 'the end'!r}")
             if self._peek() == ":":
                 self._next()
-            self._type(name)
-            names.append(name)
+            if name.lower() in map(str.lower, found):
+                raise DdlError(f"column {name} is there twice")
+            found[name] = self._type(name)
             following = self._peek()
             if following != ",":
                 if following not in (closing or ("",)):
-                    raise DdlError(f"expected a comma after {name}, found {following!r}")
-                return names
+                    raise DdlError(
+                        f"expected a comma after {name}, found {following or 'the end'!r}"
+                    )
+                return found
             self._next()
 
-    def _type(self, name: str) -> None:
+    def _type(self, name: str) -> str:
         kind = self._next()
         plain = kind.lower()
         if plain == "array":
@@ -100,11 +99,14 @@ class _Parser:
             self._expect(">", f"the type of {name}")
         elif plain in SIMPLE:
             self._sizes()
+        elif not kind.isidentifier():
+            raise DdlError(f"column {name} has no type")
         else:
             hint = meant(plain, [*SIMPLE, *NESTED])
-            raise DdlError(f"column {name} has no type {kind or 'at all'!r}{hint}")
+            raise DdlError(f"column {name} has no type {kind!r}{hint}")
         while self._peek().lower() in ("not", "null"):
             self._next()
+        return plain
 
     def _sizes(self) -> None:
         """decimal(10, 2)"""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headwater.pipeline.declare import Pipeline
 from headwater.pipeline.functions import load_file
-from headwater.pipeline.marks import Node, SpecError, read_yaml
+from headwater.pipeline.marks import Node, SpecError
 from headwater.pipeline.parse import parse
 from headwater.pipeline.spec import Spec
+from headwater.pipeline.yaml_nodes import read_yaml
 
 YAML = (".yaml", ".yml")
 PYTHON = ".py"
@@ -26,6 +27,8 @@ class Checked(NamedTuple):
 
 def load(path: str) -> Spec:
     """Read and check one file. Raises SpecError."""
+    if not os.path.exists(path):
+        raise SpecError("there is no such file or folder", file=path)
     root = _read(path)
     name = os.path.basename(path).rpartition(".")[0]
     return parse(root, name)
@@ -41,11 +44,11 @@ def _read(path: str) -> Node:
             return read_yaml(source.read(), path)
     except OSError as error:
         raise SpecError(f"cannot read it: {error.strerror}", file=path) from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"not text in UTF-8: {error.reason}", file=path) from None
 
 
 def _run(path: str) -> Node:
-    if not os.path.exists(path):
-        raise SpecError("cannot read it: No such file or directory", file=path)
     module = load_file(path)
     found = [value for value in vars(module).values() if isinstance(value, Pipeline)]
     if len(found) != 1:
@@ -63,11 +66,11 @@ def find(folder: str) -> Iterator[str]:
             yield os.path.join(folder, name)
 
 
-def check_all(folder: str) -> list[Checked]:
-    """Every file of a folder. Two pipelines of one name are an error of the second."""
+def check_all(paths: Iterable[str]) -> list[Checked]:
+    """Every file. Two pipelines of one name are an error of the second."""
     found: list[Checked] = []
     names: dict[str, str] = {}
-    for path in find(folder):
+    for path in paths:
         try:
             spec = load(path)
             other = names.setdefault(spec.name, path)

@@ -11,14 +11,19 @@ from pyspark.sql import functions as F
 
 from headwater.pipeline.context import Context
 from headwater.pipeline.lake_source import FORMAT
+from headwater.pipeline.progress import COUNTED, last_words
 from headwater.pipeline.spec import ANY_BUCKET, Source, Spec, Streams, Watermark
 from headwater.spark.json_columns import RESCUED, from_json, why_unfit
 
 _RAW = "_raw"
 
 
-class TransformError(Exception):
-    """A transform that Spark does not take."""
+class PartError(Exception):
+    """A source, transform or sink that Spark does not take, with its place in the file."""
+
+    def __init__(self, spec: Spec, part: str, line: int | None, error: Exception) -> None:
+        place = spec.file if line is None else f"{spec.file}:{line}"
+        super().__init__(f"{place}: {part}: {last_words(error)}")
 
 
 def selection(streams: Streams) -> dict[str, str]:
@@ -52,7 +57,7 @@ def read_table(spark: SparkSession, encoded: str) -> DataFrame:
 
 
 def build(spark: SparkSession, spec: Spec, context: Context) -> dict[str, DataFrame]:
-    """A data frame for every source and transform. Raises TransformError naming the transform."""
+    """A data frame for every source and transform. Raises PartError."""
     frames: dict[str, DataFrame] = {}
     for source in spec.sources:
         frames[source.name] = _source(spark, source, context)
@@ -66,7 +71,7 @@ def build(spark: SparkSession, spec: Spec, context: Context) -> dict[str, DataFr
                 frame = transform.function(*(frames[name] for name in transform.inputs))
             frame = _late(frame, transform.watermark)
         except Exception as error:
-            raise TransformError(f"transform {transform.name}: {error}") from error
+            raise PartError(spec, f"transform {transform.name}", transform.line, error) from error
         frames[transform.name] = frame
         frame.createOrReplaceTempView(transform.name)
     return frames
@@ -107,7 +112,7 @@ def dead_letters(
     spark: SparkSession, spec: Spec, source: Source, context: Context
 ) -> DataFrame | None:
     """The records of a source that its schema does not fit, as JSON with the reason."""
-    if source.schema is None or source.bad_records != "dead-letter":
+    if source.schema is None or not source.has_dead_letters:
         return None
     bad = with_schema(read_stream(spark, source, context), source.schema)
     text = F.col("value").cast("string")
@@ -123,6 +128,7 @@ def dead_letters(
         "value_base64": F.when(F.encode(text, "utf-8") != F.col("value"), F.base64(F.col("value"))),
     }
     columns = [column.alias(name) for name, column in letter.items()]
-    return bad.filter(F.col(RESCUED).isNotNull()).select(
+    letters = bad.filter(F.col(RESCUED).isNotNull()).select(
         F.to_json(F.struct(*columns)).alias("value")
     )
+    return letters.observe(COUNTED, F.count(F.lit(1)).alias("rows"))

@@ -13,6 +13,8 @@ from typing import Any
 
 from headwater.pipeline.marks import Node, SpecError
 
+_NO_SPARK = "SESSION_OR_CONTEXT_NOT_EXISTS"
+
 
 def find(text: str, node: Node) -> Callable[..., Any]:
     """`file.py:function`, the file beside the pipeline's, or `package.module:function`."""
@@ -38,7 +40,11 @@ def _load(place: str, node: Node) -> ModuleType:
 
 
 def load_file(path: str) -> ModuleType:
-    """Run a Python file. Raises SpecError with the line in it where it failed."""
+    """Run a Python file. Raises SpecError with the line in it where it failed.
+
+    Its module is known only while it runs. Functions of modules that are known reach Spark's
+    workers by name, and these could not import one that is a file somewhere.
+    """
     name = "headwater_pipeline_" + os.path.basename(path).removesuffix(".py")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -50,15 +56,21 @@ def load_file(path: str) -> ModuleType:
         raise SpecError(f"not valid Python: {error.msg}", file=path, line=error.lineno) from None
     except SpecError:
         raise
-    except Exception as error:
-        lines = [
-            frame.lineno
-            for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == path
-        ]
-        line = lines[-1] if lines else None
-        raise SpecError(f"{type(error).__name__}: {error}", file=path, line=line) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(error, path) from error
+    finally:
+        del sys.modules[name]
     return module
+
+
+def _failed(error: BaseException, path: str) -> SpecError:
+    own = os.path.abspath(path)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == own]
+    message = f"{type(error).__name__}: {error}"
+    if _NO_SPARK in message:
+        message += " But files are read before Spark is started: do this in a transform"
+    return SpecError(message, file=path, line=lines[-1] if lines else None)
 
 
 def arguments_of(function: Callable[..., Any], node: Node) -> tuple[str, ...]:

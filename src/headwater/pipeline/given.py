@@ -6,6 +6,7 @@ a file has options.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from headwater.pipeline.context import Context
@@ -15,9 +16,21 @@ from headwater.pipeline.spec import Sink, Source
 if TYPE_CHECKING:
     from headwater.spark.options import SourceOptions
 
+SOURCE_KEYS = {
+    "subscribe": "streams",
+    "subscribepattern": "streams",
+    "subscribeprefix": "streams",
+    "bucket": "bucket",
+    "archive": "archive",
+    "archiveformat": "archive_format",
+}
+SINK_KEYS = {"stream": "stream", "bucket": "bucket", "contenttype": "content_type"}
+"""Options, in small letters, that a key of the file stands for: said twice, one does nothing."""
+
 
 def check_source(source: Source, node: Node) -> SourceOptions:
     """Raises SpecError with the line of the option that is wrong."""
+    _check_keys(node, SOURCE_KEYS)
     from headwater.pipeline.frames import source_options
     from headwater.spark.options import OptionError, parse_source
 
@@ -29,6 +42,7 @@ def check_source(source: Source, node: Node) -> SourceOptions:
 
 def check_sink(sink: Sink, node: Node) -> None:
     """Raises SpecError with the line of the option that is wrong."""
+    _check_keys(node, SINK_KEYS)
     from headwater.pipeline.jobs import sink_options
     from headwater.spark.options import OptionError, parse_sink
 
@@ -51,6 +65,13 @@ def check_archived(source: Source, node: Node, *, whole: bool) -> None:
     if whole and options.start != Bound(EARLIEST):
         which = "startingOffsets" if options.start.at_ms is None else "startingTimestamp"
         _fail(node, f"trim needs the whole streams in the table: leave out {which}")
+
+
+def _check_keys(node: Node, keys: Mapping[str, str]) -> None:
+    options: dict[str, Node] = node.value
+    for name, given in options.items():
+        if name.lower() in keys:
+            given.fail(f"{name} is no option here: use the key {keys[name.lower()]}")
 
 
 def _fail(node: Node, message: str) -> NoReturn:

@@ -1,7 +1,7 @@
 """Values of a pipeline file that know their line, so that what is wrong can be shown there.
 
-YAML is read into these; a Python file makes them as it is run. Whoever checks them needs not know
-which it was.
+YAML is read into these (yaml_nodes.py); a Python file makes them as it is run (declare.py). Whoever
+checks them needs not know which it was.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn
-
-import yaml
 
 
 class SpecError(Exception):
@@ -46,38 +44,6 @@ class Node:
         return self.value
 
 
-def read_yaml(text: str, file: str) -> Node:
-    """Raises SpecError for what is not YAML, and for keys that are there twice."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = None if mark is None else mark.line + 1
-        raise SpecError(f"not valid YAML: {error.problem}", file=file, line=line) from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"not valid YAML: {error}", file=file) from None
-    if root is None:
-        raise SpecError("the file is empty; see docs/pipelines.md", file=file, line=1)
-    return _convert(root, file, yaml.SafeLoader(""))
-
-
-def _convert(node: yaml.Node, file: str, loader: yaml.SafeLoader) -> Node:
-    line = node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        found: dict[str, Node] = {}
-        for key, value in node.value:
-            name = str(key.value)
-            if name in found:
-                raise SpecError(f"{name} is there twice", file=file, line=key.start_mark.line + 1)
-            converted = _convert(value, file, loader)
-            # A mapping begins on the line after its key; people look for the key.
-            found[name] = Node(converted.value, file, key.start_mark.line + 1)
-        return Node(found, file, line)
-    if isinstance(node, yaml.SequenceNode):
-        return Node([_convert(item, file, loader) for item in node.value], file, line)
-    return Node(loader.construct_object(node, deep=True), file, line)
-
-
 def from_plain(value: Any, file: str, line: int | None) -> Node:
     """What a call in a Python file says, all of it on the call's line."""
     if isinstance(value, Mapping):
@@ -92,7 +58,7 @@ class Fields:
 
     def __init__(self, node: Node, what: str) -> None:
         if not isinstance(node.value, dict):
-            node.fail(f"{what} is a mapping of names to values")
+            node.fail(f"{what} is a mapping of names to values. received={node.plain!r}")
         self.node = node
         self.what = what
         self._left: dict[str, Node] = dict(node.value)
@@ -156,7 +122,7 @@ class Fields:
         if node is None:
             return {}
         if not isinstance(node.value, dict):
-            node.fail(f"{name} is a mapping of names to values")
+            node.fail(f"{name} is a mapping of names to values. received={node.plain!r}")
         return {key: _scalar(value, f"{name}.{key}") for key, value in node.value.items()}
 
     def one_of(self, *names: str) -> str:
@@ -175,8 +141,11 @@ class Fields:
 
 
 def text_of(node: Node, name: str) -> str:
+    if node.value is None or node.value == "":
+        node.fail(f"{name} has no value")
     if not isinstance(node.value, str) or not node.value.strip():
-        node.fail(f"{name} is a text. received={node.plain!r}")
+        quote = "" if isinstance(node.value, (dict, list)) else "; write it in quotes"
+        node.fail(f"{name} is a text{quote}. received={node.plain!r}")
     return node.value.strip()
 
 
@@ -200,8 +169,11 @@ def named(
     if node is None:
         return
     if not isinstance(node.value, dict):
-        node.fail(f"{what} is a mapping of names to what each is")
+        node.fail(f"{what} is a mapping of names to what each is. received={node.plain!r}")
     for name, entry in node.value.items():
         if not name.isidentifier():
-            entry.fail(f"a name of {what} is a word of letters, digits and _. received={name!r}")
+            hint = "; inside { } a text with commas is put in quotes" if entry.value is None else ""
+            entry.fail(
+                f"a name of {what} is a word of letters, digits and _{hint}. received={name!r}"
+            )
         yield name, parse(name, entry)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -35,12 +36,18 @@ JSON = "application/json"
 ERROR_CHARS_MAX = 2000
 SEND_TIMEOUT_S = 5.0
 
+COUNTED = "headwater_counted"
+"""What a query counts itself, for which the rows that it reads say nothing: its dead letters."""
+
 GOING = ("running", "waiting")
 SILENT = "silent"
 """A query that should have reported and has not: its driver is gone, or cannot reach the server."""
 BEAT_S = 30.0
 """A query that goes on is reported at least so often."""
 SILENT_S = 90.0
+
+_PAGES = re.compile(r"\n\nJVM stacktrace|\n=== Streaming Query ===|\n\tat |;\n(?='?[A-Z]\w+)")
+"""Where the pages begin that only developers of Spark read."""
 
 Key = tuple[str, str]
 """A pipeline and a query of it."""
@@ -53,7 +60,7 @@ class Report:
     pipeline: str
     query: str
     state: str
-    """running, waiting, finished or failed"""
+    """running, waiting, finished, stopped or failed"""
     batch: int | None = None
     rows: int = 0
     rows_per_s: float = 0.0
@@ -79,6 +86,9 @@ class Report:
 def report_of(pipeline: str, query: str, progress: Mapping[str, Any]) -> Report:
     """From a progress report of Spark."""
     rows = int(progress.get("numInputRows") or 0)
+    counted = (progress.get("observedMetrics") or {}).get(COUNTED)
+    if counted is not None:
+        rows = _value(counted)
     return Report(
         pipeline,
         query,
@@ -90,6 +100,12 @@ def report_of(pipeline: str, query: str, progress: Mapping[str, Any]) -> Report:
         lag=sum(lag(_decoded(progress)).values()),
         at=progress.get("timestamp"),
     )
+
+
+def _value(row: Iterable[Any]) -> int:
+    """The one value of a row, 0 if it has none. Connect has a list of values, and a schema."""
+    first = next(iter(row), 0)
+    return _value(first) if isinstance(first, list) else int(first)
 
 
 def _decoded(progress: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,9 +124,9 @@ def _decoded(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def last_words(error: BaseException | str) -> str:
-    """The first lines of an error: Java's are pages long."""
-    text = str(error)
-    return text.partition("\n\nJVM stacktrace")[0][:ERROR_CHARS_MAX].strip()
+    """The first lines of an error, without the traces of Java and the plans of Spark."""
+    text = str(error) or type(error).__name__
+    return _PAGES.split(text, maxsplit=1)[0][:ERROR_CHARS_MAX].strip()
 
 
 class Reporter:
@@ -225,7 +241,8 @@ class Status:
     batches: int = 0
     rows: int = 0
     rows_per_s: float = 0.0
-    lag: int = 0
+    lag: int | None = None
+    """None until the first batch has ended."""
     at: str = ""
     error: str = ""
 

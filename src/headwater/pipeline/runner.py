@@ -59,15 +59,16 @@ class Runner:
 
     def run(self) -> bool:
         """Returns whether none failed. Stops in order when `stopping` is set."""
-        for each in self._running:
-            each.start()
-        while not self.stopping.is_set() and any(each.alive for each in self._running):
+        try:
             for each in self._running:
-                each.look()
-            self._beat()
-            self.stopping.wait(LOOK_S)
-        for each in self._running:
-            each.stop()
+                each.start()
+            while any(each.alive for each in self._running) and not self.stopping.wait(LOOK_S):
+                for each in self._running:
+                    each.look()
+                self._beat()
+        finally:
+            for each in self._running:
+                each.stop()
         return all(each.error is None for each in self._running)
 
 
@@ -186,7 +187,8 @@ class Running:
         self._failures += 1
         pause_s = min(RESTART_LONGEST_S, RESTART_FIRST_S * 2 ** (self._failures - 1))
         self._again_s = time.monotonic() + pause_s
-        log.error("%s failed: %s", self.spec.name, self.error)
+        again = f"; it is started again in {pause_s:g} s" if self._restart else ""
+        log.error("%s/%s failed: %s%s", self.spec.name, query, self.error, again)
         self._note(Report(self.spec.name, query, "failed", error=self.error))
 
     def stop(self) -> None:
@@ -194,7 +196,7 @@ class Running:
             self._replay.join()
             self._look_at(self._replay)
         for name in self._stop_queries():
-            self._note(Report(self.spec.name, name, "finished"))
+            self._note(Report(self.spec.name, name, "stopped"))
         self._release_session()
 
     def _stop_queries(self) -> Iterable[str]:

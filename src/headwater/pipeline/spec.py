@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater.core.globs import Glob
 from headwater.lake.tables import TableRef
 
 DEFAULT_BUCKET = "durable-streams"
@@ -45,6 +46,12 @@ class Streams:
     def pattern(self) -> str | None:
         return self.names[0] if "*" in self.names[0] else None
 
+    def selects(self, bucket: str, name: str) -> bool:
+        """Is a stream of this name among them?"""
+        if self.bucket not in (ANY_BUCKET, bucket):
+            return False
+        return name in self.names if self.pattern is None else Glob(self.pattern).matches(name)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -62,6 +69,15 @@ class Source:
     """Read what the server has trimmed from here."""
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """On another server than the rest."""
+        return any(name.lower() == "endpoint" for name in self.options)
+
+    @property
+    def has_dead_letters(self) -> bool:
+        return self.schema is not None and self.bad_records == "dead-letter"
+
 
 @dataclass(frozen=True, slots=True)
 class Transform:
@@ -72,6 +88,7 @@ class Transform:
     sql: str | None = None
     function: Callable[..., Any] | None = None
     watermark: Watermark | None = None
+    line: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +104,7 @@ class Sink:
     table: TableRef | None = None
     mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
+    line: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +151,13 @@ class Spec:
     sinks: tuple[Sink, ...] = ()
     archive: Archive | None = None
     replay: Replay | None = None
+
+    @property
+    def read(self) -> tuple[Streams, ...]:
+        """The streams that it reads on its own server."""
+        sources = self.sources if self.archive is None else (self.archive.source,)
+        here = (source for source in sources if not source.is_elsewhere)
+        return tuple(source.streams for source in here if source.streams is not None)
 
     @property
     def tables(self) -> tuple[TableRef, ...]:
