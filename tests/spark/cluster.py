@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import headwater
-from tests.spark.processes import SPARK_HOME, Program, spark_environment
+from tests.spark.processes import SHORT_LIVED, SPARK_HOME, Program, spark_environment
 
 WORKERS = 2
 EXECUTOR = "CoarseGrainedExecutorBackend"
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
 }
@@ -41,6 +42,7 @@ class Cluster:
 def standing(folder: Path) -> Iterator[Cluster]:
     """Start one. It is gone, executors included, when the context is left."""
     environment = {**spark_environment(), "SPARK_DAEMON_MEMORY": "256m"}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = SHORT_LIVED
     del environment["SPARK_LOCAL_IP"]  # an executor would take it for its own
     spark_class = SPARK_HOME / "bin" / "spark-class"
 

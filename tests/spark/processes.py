@@ -22,6 +22,8 @@ from headwater.spark.local import STARTUP
 READY_TIMEOUT_S = 90.0
 POLL_S = 0.05
 LOG_CHARS = 4000
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that is gone before it would have been worth the while to compile its code well."""
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 
@@ -34,7 +36,7 @@ class Program:
     ) -> None:
         self.log = log
         self._command = command
-        self._env = {**os.environ, **(env or {})}
+        self._env = {**os.environ, "SPARK_SUBMIT_OPTS": SHORT_LIVED, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
