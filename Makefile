@@ -39,7 +39,7 @@ fmt: setup ## format, and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-unit: setup ## the fast tests, under a minute
+unit: setup ## the fast tests, two minutes
 	$(BIN)/pytest -m "not conformance and not crash and not slow and not spark" $(ARGS)
 
 crash: setup ## kill real servers and look at what they kept
