@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.main import main
+from headwater.cli.pipeline_built_ins import archive_of_all
 from headwater.cli.spark import context_of
 from headwater.client import ClientError
 from headwater.pipeline import files
 from headwater.pipeline.context import Context
+from headwater.pipeline.frames import source_options
+from headwater.spark.options import parse_source
 from tests.support.keys import KEY
 
 ARCHIVE = "archive: {streams: 'orders/*', to: lake}\n"
@@ -140,3 +143,12 @@ def test_a_pipeline_with_a_server_of_its_own_has_the_same_keys(tmp_path: Path) -
 def test_a_table_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "maintain", str(tmp_path / "none")]) == 1
     assert "there is no delta table at" in capsys.readouterr().err
+
+
+def test_the_archive_of_all_streams_outlives_some_of_them() -> None:
+    archive = archive_of_all("lake").archive
+    assert archive is not None
+    options = parse_source(
+        source_options(archive.source, Context("http://127.0.0.1:4437")), streaming=True
+    )
+    assert (options.fail_on_data_loss, options.fail_on_deletion) == (True, False)

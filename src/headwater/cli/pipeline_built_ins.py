@@ -111,11 +111,13 @@ def default_name(action: str, given: dict[str, Any]) -> str:
 
 
 def archive_of_all(folder: str) -> Spec:
-    """Every stream of every bucket, into a Delta table below a folder."""
+    """Every stream of every bucket, into a Delta table below a folder. Some of them will be deleted
+    or expire, which must not end the archive of the others."""
     from headwater.pipeline.marks import from_plain
     from headwater.pipeline.parse import parse
 
-    job = {"streams": "**", "bucket": "*", "to": os.path.join(folder, "streams")}
+    to = os.path.join(folder, "streams")
+    job = {"streams": "**", "bucket": "*", "to": to, "options": {"failOnDeletion": False}}
     return parse(from_plain({"archive": job}, "--archive", None), "archive")
 
 
