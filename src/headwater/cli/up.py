@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 from headwater.cli import serve
 from headwater.cli.main import EXIT_USAGE, fail
+from headwater.cli.pipeline import FOLDER
 
 log = logging.getLogger("headwater.up")
 
-FOLDER = "pipelines"
 SUFFIXES = (".yaml", ".yml", ".py")
 RESTART_S = 10.0
 LOOK_S = 1.0

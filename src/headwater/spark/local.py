@@ -56,6 +56,7 @@ EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 STARTUP = Path(__file__).with_name("startup")
+"""Goes on the path of Spark's Python processes; what is there runs as they start."""
 
 
 def session(
@@ -98,7 +99,7 @@ def session(
 
 @contextmanager
 def _python_path() -> Iterator[None]:
-    """For Spark's Python processes on this machine. See STARTUP for what it does."""
+    """With STARTUP, for as long as a JVM is started."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (before, str(STARTUP))))
     try:

@@ -6,13 +6,15 @@ What the zip file is a copy of is installed, and compiled.
 """
 
 import os.path
+import re
 import sys
 
-ZIP_FILES = ("pyspark.zip", "-src.zip")
-"""Of PySpark, and of Py4J."""
+_LEFT_OUT = re.compile(r"pyspark\.zip|py4j-.*-src\.zip")
 
 here = os.path.dirname(__file__)
-sys.path[:] = [path for path in sys.path if path != here and not path.endswith(ZIP_FILES)]
+sys.path[:] = [
+    path for path in sys.path if path != here and not _LEFT_OUT.fullmatch(os.path.basename(path))
+]
 
 # Whatever else is to run as Python starts. That there is nothing is seen to by who imports this.
 del sys.modules["sitecustomize"]
