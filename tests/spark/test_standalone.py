@@ -128,10 +128,10 @@ def test_each_built_in_pipeline_runs_and_queries_do(cluster: Cluster, streams: S
 JOB = """
     import sys
 
-    from headwater.spark import HeadwaterDataSource
-    from pyspark.sql import SparkSession
+    from headwater.spark import HeadwaterDataSource, session
 
-    spark = SparkSession.builder.getOrCreate()
+    spark = session()
+    assert spark.sparkContext.master.startswith("spark://"), spark.sparkContext.master
     spark.dataSource.register(HeadwaterDataSource)
     server = {"endpoint": sys.argv[1], "bucket": sys.argv[2]}
     found = spark.read.format("headwater").options(**server, subscribe="in").load()
