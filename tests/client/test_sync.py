@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -151,7 +152,12 @@ class CutClient(Client):
 
     def cut(self) -> None:
         assert self._connection is not None and self._connection.sock is not None
-        self._connection.sock.shutdown(socket.SHUT_RDWR)
+        sock = self._connection.sock
+        sock.shutdown(socket.SHUT_RDWR)
+        # What had arrived before could still be read, a whole batch perhaps.
+        with contextlib.suppress(ConnectionResetError):
+            while sock.recv(1 << 16):
+                pass
 
 
 @pytest.fixture
