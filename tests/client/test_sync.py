@@ -102,20 +102,20 @@ def test_a_body_that_is_too_large_is_refused_and_not_sent_again(client: Client) 
 def test_a_record_is_found_by_its_time(client: Client) -> None:
     client.create("things", "s", "text/plain")
     client.append("things", "s", encode_records([b"1"]))
-    assert client.seq_at("things", "s", 0) == 0
-    assert client.seq_at("things", "s", 2**45) == 1
-    # Asked without a body in the answer, which would say what is missing.
-    with pytest.raises(api.StreamNotFound, match="no such stream"):
-        client.seq_at("things", "t", 0)
+    times_ms = (0, 2**45)
+    found = client.stream("things", "s", times_ms=times_ms)
+    assert found is not None and found.seqs_at == (0, 1)
+    assert [stream.seqs_at for stream in client.streams(times_ms=times_ms)] == [(0, 1)]
+    assert [stream.seqs_at for stream in client.streams()] == [()]
 
 
-def test_the_reason_of_a_refusal_is_told_where_the_answer_has_no_body() -> None:
+def test_a_token_that_is_not_known_is_refused() -> None:
     with (
         serving(auth=True, root_token="0123456789abcdef") as server,
         Client(server.url, token="another") as client,
         pytest.raises(api.Refused, match="token") as refused,
     ):
-        client.seq_at("things", "s", 0)
+        client.stream("things", "s")
     assert (refused.value.status, refused.value.code) == (401, "unauthenticated")
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql.datasource import Filter, GreaterThanOrEqual, In, LessThan
 
-from headwater.client import Client, Producer, Refused
+from headwater.client import Producer, Refused
 from headwater.client.protocol import Request
 from headwater.lake import archive as archives
 from headwater.lake.archive import SCHEMA
@@ -222,28 +222,6 @@ def test_records_that_a_server_had_before_it_was_set_back_are_a_loss(world: Stre
     with pytest.raises(DataLoss, match="the-bucket/s from 5 to 9 went away under the query"):
         collect(strict, parts)
     assert collect(loose, parts)["value"].to_pylist() == numbers(5)
-
-
-def test_a_stream_that_goes_away_while_a_read_is_planned(
-    world: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seq_at = Client.seq_at
-
-    def too_late(client: Client, bucket: str, name: str, at_ms: int) -> int:
-        if world.client.stream(bucket, name) is not None:
-            world.remove(name)
-        return seq_at(client, bucket, name, at_ms)
-
-    monkeypatch.setattr(Client, "seq_at", too_late)
-    world.make("s", numbers(5))
-    with pytest.raises(DataLoss, match="the-bucket/s was deleted"):
-        offsets(world, startingTimestamp="0")
-    world.make("s", numbers(5))
-    assert offsets(world, startingTimestamp="0", failOnDataLoss="false") == []
-    world.make("s", numbers(5))
-    late = GreaterThanOrEqual(("timestamp",), datetime(2000, 1, 1, tzinfo=UTC))
-    with pytest.raises(DataLoss, match="the-bucket/s was deleted"):
-        offsets(world, late)
 
 
 # -- records out of the ordinary

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from headwater.client import Client
+from headwater.client.protocol import Request
 from headwater.spark import stream_reader, streams
 from headwater.spark.offsets import Json, lag
 from headwater.spark.options import Selection, parse_source
@@ -195,21 +197,41 @@ def test_what_is_selected_is_what_is_found(
     assert sorted(told) == selected
 
 
-@pytest.mark.parametrize("strict", ["true", "false"])
-def test_a_stream_that_goes_away_while_its_beginning_is_looked_for(
-    world: Streams, strict: str
+@pytest.mark.parametrize("available_now", [True, False])
+def test_times_are_asked_for_in_the_list_that_a_query_begins_with(
+    world: Streams, monkeypatch: pytest.MonkeyPatch, available_now: bool
 ) -> None:
-    world.make("in/1", numbers(3))
-    world.make("in/2", numbers(3))
-    found = reader(world, startingTimestamp="0", failOnDataLoss=strict)
-    found.prepareForTriggerAvailableNow()  # it has seen the streams, and looks no more
-    world.remove("in/1")
-    if strict == "true":
-        with pytest.raises(DataLoss, match="bucket/in/1 was deleted"):
-            step(found, found.initialOffset())
-    else:
-        _, read = step(found, found.initialOffset())
-        assert [(part.name, part.first, part.end) for part in read] == [("in/2", 0, 3)]
+    asked: list[str] = []
+    fetch = Client.fetch
+
+    def noted(client: Client, request: Request) -> tuple[Mapping[str, str], bytes]:
+        asked.append(request.path)
+        return fetch(client, request)
+
+    for name in ("in/1", "in/2", "in/3"):
+        world.make(name, numbers(4))
+    found = reader(world, startingTimestamp="0")
+    monkeypatch.setattr(Client, "fetch", noted)
+    if available_now:
+        found.prepareForTriggerAvailableNow()
+    start, read = step(found, found.initialOffset())
+    assert [(part.first, part.end) for part in read] == [(0, 4)] * 3
+    assert len(asked) == 1 and "at_time=0" in asked[0]
+    step(found, start)
+    assert not any("at_time" in path for path in asked[1:])
+    found.stop()
+
+
+def test_a_query_begins_at_its_time_though_it_has_looked_before(
+    world: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.make("in/1", numbers(4))
+    found = reader(world, startingTimestamp="0")
+    start, first = step(found, found.initialOffset())
+    monkeypatch.setattr(stream_reader, "LOOK_SHARE", 1e-9)
+    step(found, start)  # what it sees, without times, is good for a long time
+    _, again = step(found, found.initialOffset())
+    assert again == first
     found.stop()
 
 

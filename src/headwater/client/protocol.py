@@ -7,7 +7,7 @@ address (docs/api/ursula.md).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -110,6 +110,9 @@ class StreamSummary(NamedTuple):
     last_record_at_ms: int | None
     bytes_ever: int
     """With those that are no longer retained."""
+    seqs_at: tuple[int, ...] = ()
+    """For each time that was asked for, the first record that is not older; the tail if all
+    are."""
 
 
 class Page(NamedTuple):
@@ -135,17 +138,24 @@ def list_streams(
     pattern: str | None = None,
     after: str | None = None,
     limit: int = PAGE_STREAMS_MAX,
+    times_ms: Sequence[int] = (),
 ) -> Request:
-    given = {"bucket": bucket, "prefix": prefix, "pattern": pattern, "after": after, "limit": limit}
+    """With `times_ms`, up to eight, tell which records those times are at."""
+    given = {
+        "bucket": bucket,
+        "prefix": prefix,
+        "pattern": pattern,
+        "after": after,
+        "limit": limit,
+        "at_time": ",".join(map(str, times_ms)) or None,
+    }
     query = {name: value for name, value in given.items() if value is not None}
     return Request("GET", f"{ROOT}/streams?{urlencode(query)}", {"Accept-Encoding": "identity"})
 
 
-def read_records(
-    bucket: str, name: str, query: Mapping[str, object], *, head: bool = False
-) -> Request:
+def read_records(bucket: str, name: str, query: Mapping[str, object]) -> Request:
     path = f"{ROOT}/records/{_address(bucket, name)}?{urlencode(query)}"
-    return Request("HEAD" if head else "GET", path, {"Accept": ARROW_TYPE})
+    return Request("GET", path, {"Accept": ARROW_TYPE})
 
 
 def append_records(bucket: str, name: str, body: Any, producer: Producer | None) -> Request:
@@ -216,6 +226,7 @@ def _summary(found: dict[str, Any]) -> StreamSummary:
         found["created_at_ms"],
         found["last_record_at_ms"],
         found["tail"]["byte"],
+        tuple(found.get("seq_nums_at", ())),
     )
 
 

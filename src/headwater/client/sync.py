@@ -12,11 +12,11 @@ import os
 import select
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from headwater.client import protocol
-from headwater.client.errors import ClientError, Refused, Unreachable
+from headwater.client.errors import ClientError, Unreachable
 from headwater.client.protocol import Appended, Endpoint, Producer, Request, StreamSummary
 
 RETRY_TIMEOUT_S = 60.0
@@ -72,12 +72,14 @@ class Client:
         bucket: str | None = None,
         prefix: str | None = None,
         pattern: str | None = None,
+        times_ms: Sequence[int] = (),
     ) -> Iterator[StreamSummary]:
-        """The streams that match, in the order of bucket and name."""
+        """The streams that match, in the order of bucket and name; with times, also which records
+        those are at."""
         after: str | None = None
         while True:
             wanted = protocol.list_streams(
-                bucket=bucket, prefix=prefix, pattern=pattern, after=after
+                bucket=bucket, prefix=prefix, pattern=pattern, after=after, times_ms=times_ms
             )
             page = protocol.parse_page(self.fetch(wanted)[1])
             yield from page.streams
@@ -85,10 +87,12 @@ class Client:
             if after is None:
                 return
 
-    def stream(self, bucket: str, name: str) -> StreamSummary | None:
+    def stream(
+        self, bucket: str, name: str, *, times_ms: Sequence[int] = ()
+    ) -> StreamSummary | None:
         """One stream, or None when it is not there."""
         # Of all names that begin with this one, the name itself comes first.
-        wanted = protocol.list_streams(bucket=bucket, prefix=name, limit=1)
+        wanted = protocol.list_streams(bucket=bucket, prefix=name, limit=1, times_ms=times_ms)
         for found in protocol.parse_page(self.fetch(wanted)[1]).streams:
             if found.name == name:
                 return found
@@ -113,17 +117,6 @@ class Client:
         self.fetch(protocol.trim_stream(bucket, name, to, stream_id))
 
     # -- records
-
-    def seq_at(self, bucket: str, name: str, at_ms: int) -> int:
-        """The number of the first record that is not older than a time; the tail if all are."""
-        query = {"from_time": at_ms, "limit": 1}
-        wanted = protocol.read_records(bucket, name, query, head=True)
-        try:
-            found, _ = self.fetch(wanted)
-        except Refused:
-            # Such an answer has no body to say why not.
-            found, _ = self.fetch(wanted._replace(method="GET"))
-        return int(found["log-from-seq"])
 
     def open_records(self, bucket: str, name: str, query: Mapping[str, object]) -> Answer:
         """Begin to read records as Arrow. Read the body to its end, or close the client."""

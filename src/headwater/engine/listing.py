@@ -57,13 +57,21 @@ class Selection(NamedTuple):
 
 
 def list_streams(
-    engine: Engine, selection: Selection, show: Callable[[Stream], None]
+    engine: Engine,
+    selection: Selection,
+    show: Callable[[Stream], None],
+    per_step: int | None = None,
 ) -> Name | Pending[Name | None] | None:
     """Call `show` with each stream; it must not keep it. Resolves to the last one shown if there
-    are more, else to None. Streams that have ended are left out."""
+    are more, else to None. Streams that have ended are left out. `per_step` is for a `show` that
+    takes longer than usual."""
     names = engine.at_rest(lambda: begin(engine.store.scan(*_bounds(selection))))
     return follow(
-        names, lambda entries: drive(engine.loop, _select(engine, entries, selection, show))
+        names,
+        lambda entries: drive(
+            engine.loop,
+            _select(engine, entries, selection, show, per_step or STREAMS_PER_STEP),
+        ),
     )
 
 
@@ -86,6 +94,7 @@ def _select(
     entries: Iterator[Entry],
     selection: Selection,
     show: Callable[[Stream], None],
+    per_step: int,
 ) -> Generator[None, None, Name | None]:
     now_ms = engine.clock.now_ms()
     last: Name | None = None
@@ -104,7 +113,7 @@ def _select(
         show(stream)
         last = found
         shown += 1
-        if shown % STREAMS_PER_STEP == 0:
+        if shown % per_step == 0:
             yield
     return None
 

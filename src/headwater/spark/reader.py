@@ -55,7 +55,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
         with options.connection.open() as client:
-            finder = Finder(client, options)
+            finder = Finder(client, options, self.narrowed.first_ms, self.narrowed.end_ms)
             found = finder.find()
             self._check_names(found)
             ranges = [
@@ -76,13 +76,9 @@ class BatchReader(DataSourceReader):
     def _range(self, stream: StreamSummary, seq_at: SeqAt) -> Iterator[Range]:
         """None if it is empty."""
         options = self.options
-        try:
-            first = streams.resolve(options.start, stream, seq_at)
-            end = streams.resolve(options.end, stream, seq_at)
-            low, high = self.narrowed.bounds(stream, seq_at)
-        except StreamNotFound:
-            lose(options, f"{stream.bucket}/{stream.name} was deleted", deleted=True)
-            return
+        first = streams.resolve(options.start, stream, seq_at)
+        end = streams.resolve(options.end, stream, seq_at)
+        low, high = self.narrowed.bounds(stream, seq_at)
         check_bounds(options, stream, first, end)
         first, end = max(first, stream.first, low), min(end, stream.tail, high)
         if first < end:

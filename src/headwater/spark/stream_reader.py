@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headwater.client import Client, StreamNotFound, StreamSummary
+from headwater.client import Client, StreamSummary
 from headwater.spark import offsets, plan, streams
 from headwater.spark.offsets import Json, Mark, Offset
 from headwater.spark.options import SourceOptions
@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         watch = self._watching()
-        found = watch.look()
+        found = watch.look(timed=start == self.initialOffset())
         if watch.nothing_new == (found, start):
             return start
         before = offsets.decode(start)
@@ -89,13 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if (known is None or known.id != mark.id) and not mark.ended and self._selects(key):
                 again = " and made again" if known else ""
                 lose(self.options, f"{key} was deleted{again}", deleted=True)
-        begins = {}
-        for key, stream in found.items():
-            try:
-                begins[key] = self._begin(watch, before, key, stream)
-            except StreamNotFound:
-                lose(self.options, f"{key} was deleted", deleted=True)
-        return begins
+        return {key: self._begin(watch, before, key, stream) for key, stream in found.items()}
 
     def _unselected(self, before: Offset, found: Found) -> dict[str, Mark]:
         """Streams that an earlier start of the query read. They stay in its offsets as they are:
@@ -155,6 +149,9 @@ class Watch:
     def __init__(self, options: SourceOptions) -> None:
         self.client: Client = options.connection.open()
         self.seen: Found | None = None
+        self._timed = False
+        """What was seen tells which records the query's times are at. Only its beginning needs
+        that."""
         self.finder = Finder(self.client, options)
         self.nothing_new: tuple[Found, Json] | None = None
         """What was seen, and how far was read, when there was nothing to read. With very many
@@ -162,13 +159,14 @@ class Watch:
         self._frozen = False
         self._look_again_s = 0.0
 
-    def look(self) -> Found:
+    def look(self, *, timed: bool) -> Found:
         """The streams as they are, or were when the query was told to stop there, or a moment
         ago."""
         started = time.monotonic()
-        if self.seen is not None and (self._frozen or started < self._look_again_s):
+        fresh = self._frozen or started < self._look_again_s
+        if self.seen is not None and fresh and timed <= self._timed:
             return self.seen
-        self.seen = self.finder.find()
+        self.seen, self._timed = self.finder.find(timed=timed), timed
         now = time.monotonic()
         self._look_again_s = now + (now - started) * (1 / LOOK_SHARE - 1)
         return self.seen
@@ -177,7 +175,7 @@ class Watch:
         """What there is now is all there will be."""
         self._frozen = False
         self._look_again_s = 0.0
-        self.look()
+        self.look(timed=True)
         self._frozen = True
 
 

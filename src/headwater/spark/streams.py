@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from os.path import commonprefix
 
 from headwater.client import Client, StreamSummary
@@ -25,13 +25,16 @@ OWN_BUCKET = "headwater-pipelines"
 never come to rest."""
 
 
-def find(client: Client, selection: Selection) -> Found:
-    """What of the selection is there now."""
+def find(client: Client, selection: Selection, times_ms: Sequence[int] = ()) -> Found:
+    """What of the selection is there now, and which records the times are at."""
     if selection.names:
-        streams = _named(client, selection.names)
+        streams = _named(client, selection.names, times_ms)
     else:
         streams = client.streams(
-            bucket=selection.bucket, prefix=selection.prefix, pattern=selection.pattern
+            bucket=selection.bucket,
+            prefix=selection.prefix,
+            pattern=selection.pattern,
+            times_ms=times_ms,
         )
     left_out = _left_out(selection)
     return {
@@ -66,15 +69,17 @@ def _left_out(selection: Selection) -> str | None:
     return None if selection.bucket or selection.names else OWN_BUCKET
 
 
-def _named(client: Client, names: tuple[tuple[str, str], ...]) -> Iterable[StreamSummary]:
+def _named(
+    client: Client, names: tuple[tuple[str, str], ...], times_ms: Sequence[int]
+) -> Iterable[StreamSummary]:
     if len(names) <= NAMES_ASKED_MAX:
-        asked = (client.stream(bucket, name) for bucket, name in names)
+        asked = (client.stream(bucket, name, times_ms=times_ms) for bucket, name in names)
         return [stream for stream in asked if stream is not None]
     wanted = set(names)
     found: list[StreamSummary] = []
     for bucket in sorted({bucket for bucket, _ in names}):
         prefix = commonprefix([name for of, name in names if of == bucket])
-        listed = client.streams(bucket=bucket, prefix=prefix)
+        listed = client.streams(bucket=bucket, prefix=prefix, times_ms=times_ms)
         found += [stream for stream in listed if (bucket, stream.name) in wanted]
     return found
 
@@ -82,7 +87,10 @@ def _named(client: Client, names: tuple[tuple[str, str], ...]) -> Iterable[Strea
 class Finder:
     """The streams as they are with what an archive has of them, and times in them."""
 
-    def __init__(self, client: Client, options: SourceOptions) -> None:
+    def __init__(self, client: Client, options: SourceOptions, *times_ms: int | None) -> None:
+        """The times are those to be asked for besides those of the options."""
+        asked = (options.start.at_ms, options.end.at_ms, *times_ms)
+        self._times_ms = sorted({max(0, at_ms) for at_ms in asked if at_ms is not None})
         self._client = client
         self._selection = options.selection
         self._archive = None if options.archive is None else ArchiveReader(options.archive)
@@ -90,8 +98,9 @@ class Finder:
         """By its id, the first record that the server has of a stream that begins in the
         archive."""
 
-    def find(self) -> Found:
-        found = find(self._client, self._selection)
+    def find(self, *, timed: bool = True) -> Found:
+        """Without times it is less work for the server, and `seq_at` cannot be asked."""
+        found = find(self._client, self._selection, self._times_ms if timed else ())
         if self._archive is None:
             return found
         retained = {stream.id: stream.first for stream in found.values()}
@@ -100,8 +109,7 @@ class Finder:
         return {key: _from_archive(stream, firsts[stream.id]) for key, stream in found.items()}
 
     def seq_at(self, stream: StreamSummary, at_ms: int) -> int:
-        """The first record that is not older than a time; the tail if all are. Asks only where the
-        list does not tell. Raises StreamNotFound."""
+        """The first record that is not older than a time; the tail if all are."""
         last = stream.last_record_at_ms
         if last is None or last < at_ms:
             return stream.tail
@@ -111,7 +119,7 @@ class Finder:
             archived = self._archive.seq_at(*where, stream.first, retained, at_ms)
             if archived is not None:
                 return archived
-        return min(self._client.seq_at(stream.bucket, stream.name, max(0, at_ms)), stream.tail)
+        return stream.seqs_at[self._times_ms.index(max(0, at_ms))]
 
 
 def _from_archive(stream: StreamSummary, first: int) -> StreamSummary:

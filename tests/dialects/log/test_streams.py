@@ -150,6 +150,11 @@ def test_pages_put_together_are_the_list(several: LogServer, query: str, limit: 
         ("bucket=v1", "bucket"),
         ("buckets=a", "'buckets'"),
         ("prefix=%FF", "prefix"),
+        ("at_time=", "at_time"),
+        ("at_time=1,", "at_time"),
+        ("at_time=yesterday", "at_time"),
+        (f"at_time={2**63}", "at_time"),
+        ("at_time=1,2,3,4,5,6,7,8,9", "at_time"),
     ],
 )
 def test_a_bad_parameter_is_named(server: LogServer, query: str, field: str) -> None:
@@ -168,6 +173,37 @@ def test_streams_that_have_ended_are_not_shown(server: LogServer) -> None:
     server.delete("soft")
     server.clock.advance(1)  # expired, and not swept yet
     assert server.listed() == ["fork", "here"]
+
+
+def test_a_list_tells_which_records_times_are_at(server: LogServer) -> None:
+    begin_ms = server.clock.now_ms()
+    for name in ("a", "b"):
+        server.make(name)
+    tails = []
+    for number in range(3):
+        server.append("a", b"%d" % number)
+        server.clock.advance(10)
+        tails.append(server.get("a").next)
+    server.append("b", b"0")
+    server.fork("c", "a", stream_fork_offset=tails[1])
+    at_ms = [begin_ms - 1, begin_ms, begin_ms + 1, begin_ms + 20_000, begin_ms + 30_001]
+    found = server.fetch("streams", f"at_time={','.join(map(str, at_ms))}").json["streams"]
+    assert {stream["name"]: stream["seq_nums_at"] for stream in found} == {
+        "a": [0, 0, 1, 2, 3],
+        "b": [0, 0, 0, 0, 1],
+        "c": [0, 0, 1, 2, 2],
+    }
+    one = server.fetch("streams", "prefix=a&at_time=2000-01-01T00:00:00Z").json["streams"][0]
+    assert one["seq_nums_at"] == [0]
+    assert "seq_nums_at" not in server.fetch("streams", "prefix=a").json["streams"][0]
+
+
+def test_times_are_looked_for_among_what_is_retained(server: LogServer) -> None:
+    begin_ms = server.clock.now_ms()
+    server.make("s", b"0", b"1", b"2")
+    server.fetch("trim/durable-streams/s", "to=2", method="POST")
+    stream = server.fetch("streams", f"at_time={begin_ms}").json["streams"][0]
+    assert stream["seq_nums_at"] == [2]
 
 
 def test_many_streams_are_looked_at_in_steps(

@@ -70,6 +70,11 @@ PARAMETERS: dict[str, tuple[_Schema, str]] = {
         "Streams whose names match: * is one segment, ** any number of them.",
     ),
     "after": ({"type": "string"}, "The `next` of the page before."),
+    "at_time": (
+        {"type": "string"},
+        f"Times, up to {requests.TIMES_MAX} with commas between them: tell in seq_nums_at where "
+        f"each is in a stream. Each is {_TIME}",
+    ),
     "from": ({"type": "integer", "minimum": 0}, "First record; the first retained if absent."),
     "to": (
         {"type": "integer", "minimum": 0},

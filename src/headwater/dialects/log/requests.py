@@ -20,13 +20,15 @@ from headwater.wire.http import Request
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE = "application/x-ndjson"
 
-STREAMS_QUERY = ("bucket", "prefix", "pattern", "after", "limit")
+STREAMS_QUERY = ("bucket", "prefix", "pattern", "after", "limit", "at_time")
 RECORDS_QUERY = ("from", "to", "from_time", "to_time", "view", "limit")
 TRIM_QUERY = ("to", "id")
 """The parameters of each request. Others are refused by name."""
 
 STREAMS_LIMIT = 1000
 STREAMS_LIMIT_MAX = 10_000
+TIMES_MAX = 8
+"""Most times that a list tells the records of."""
 VIEWS = ("records", "messages")
 
 _NUMBER_MAX = 2**63 - 1
@@ -37,6 +39,14 @@ class Address(NamedTuple):
 
     bucket: str
     name: str
+
+
+class Listing(NamedTuple):
+    """Which streams, and what to tell of them."""
+
+    selection: Selection
+    times: list[TimestampMs]
+    """Tell the first record that is not older than each."""
 
 
 class Wanted(NamedTuple):
@@ -90,7 +100,7 @@ def _number(query: dict[str, str], name: str, *, low: int = 0, high: int = _NUMB
     raise InvalidRequest(f"{name} is a whole number from {low} to {high}. received={text!r}")
 
 
-def parse_selection(request: Request) -> Selection:
+def parse_listing(request: Request) -> Listing:
     """GET streams."""
     query = parse_query(request.query, STREAMS_QUERY)
     bucket, pattern, after = query.get("bucket"), query.get("pattern"), query.get("after")
@@ -104,7 +114,12 @@ def parse_selection(request: Request) -> Selection:
         after=None if after is None else _parse_after(after),
         limit=limit,
     )
-    return narrow(selection, request.grant)
+    times = query["at_time"].split(",") if "at_time" in query else []
+    if len(times) > TIMES_MAX:
+        raise InvalidRequest(f"at_time has {TIMES_MAX} times at most. received={len(times)}")
+    return Listing(
+        narrow(selection, request.grant), [_parse_time(text, "at_time") for text in times]
+    )
 
 
 def _parse_after(text: str) -> tuple[str, str]:
@@ -131,8 +146,12 @@ def parse_wanted(request: Request) -> Wanted:
     end = SeqNum(_number(query, "to")) if "to" in query else None
     if first is not None and end is not None and end < first:
         raise InvalidRequest(f"to is before from. from={first} to={end}")
+    first_ms, end_ms = (
+        _parse_time(query[name], name) if name in query else None
+        for name in ("from_time", "to_time")
+    )
     return Wanted(
-        Range(first, end, _time(query, "from_time"), _time(query, "to_time")),
+        Range(first, end, first_ms, end_ms),
         joined=view == "messages",
         limit=_number(query, "limit", low=1) if "limit" in query else None,
     )
@@ -146,13 +165,10 @@ def parse_cut(request: Request) -> Cut:
     return Cut(SeqNum(_number(query, "to")), query.get("id"))
 
 
-def _time(query: dict[str, str], name: str) -> TimestampMs | None:
+def _parse_time(text: str, name: str) -> TimestampMs:
     """RFC 3339, or milliseconds since 1970."""
-    text = query.get(name)
-    if text is None:
-        return None
     if text.isascii() and text.isdigit():
-        return TimestampMs(_number(query, name))
+        return TimestampMs(_number({name: text}, name))
     return headers.parse_rfc3339(text, field=name)
 
 

@@ -6,6 +6,7 @@ The OpenAPI document is made from the same structs (openapi.py). Fields are only
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from headwater.dialects.access import may_know
 from headwater.dialects.common import JSON_TYPE, NO_STORE, SECURITY_HEADERS
 from headwater.dialects.log.errors import VERSION, first_seq, tail_seq
 from headwater.dialects.log.requests import ARROW_TYPE, NDJSON_TYPE
-from headwater.engine import facts
+from headwater.engine import facts, seek
 from headwater.engine.backup import Backup
 from headwater.engine.engine import Engine
 from headwater.engine.lineage import Forks
@@ -108,10 +109,17 @@ class StreamSummary(msgspec.Struct, frozen=True):
     """What its records are encrypted with."""
 
 
+class ListedStream(StreamSummary, frozen=True):
+    """The same with what was asked for besides."""
+
+    seq_nums_at: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """For each time asked for, the first record that is not older; the tail if all are."""
+
+
 class StreamList(msgspec.Struct, frozen=True):
     """The answer to GET streams."""
 
-    streams: list[StreamSummary]
+    streams: list[ListedStream]
     next: str | None
     """Send it as `after` for the streams that follow; null when there are none."""
 
@@ -280,6 +288,10 @@ def summarize(engine: Engine, stream: Stream, grant: Grant | None) -> StreamSumm
     )
 
 
+def _fields(summary: StreamSummary) -> dict[str, Any]:
+    return {field: getattr(summary, field) for field in summary.__struct_fields__}
+
+
 def _lifetime(state: StreamState, deadline_ms: TimestampMs | None) -> Lifetime | None:
     if deadline_ms is None:
         return None
@@ -306,13 +318,19 @@ def _source(state: StreamState, grant: Grant | None) -> Source | None:
 class SummaryList:
     """A list of streams on its way to text: each is rendered when it is seen."""
 
-    def __init__(self, engine: Engine, grant: Grant | None) -> None:
+    def __init__(self, engine: Engine, grant: Grant | None, times: Sequence[TimestampMs]) -> None:
         self._engine = engine
         self._grant = grant
+        self._times = times
         self._parts: list[Buffer] = []
 
     def show(self, stream: Stream) -> None:
-        self._parts.append(_encode(summarize(self._engine, stream, self._grant)))
+        summary = summarize(self._engine, stream, self._grant)
+        if self._times:
+            shard = self._engine.shard
+            seqs: list[int] = [seek.find_time(shard, stream, at).seq for at in self._times]
+            summary = ListedStream(**_fields(summary), seq_nums_at=seqs)
+        self._parts.append(_encode(summary))
 
     def render(self, next_after: str | None) -> Response:
         streams = b",".join(self._parts)
@@ -333,7 +351,7 @@ def describe(
     state = stream.state
     summary = summarize(engine, stream, grant)
     return StreamInfo(
-        **{field: getattr(summary, field) for field in summary.__struct_fields__},
+        **_fields(summary),
         first_record_at_ms=facts.first_time_ms(engine.shard, stream),
         stream_seq=state.stream_seq,
         attributes=None

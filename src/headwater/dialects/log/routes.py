@@ -41,6 +41,8 @@ from headwater.wire.http import Answer, Request, Response, Route
 
 ROOT = "/v1/log"
 READ_METHODS = ("GET", "HEAD")
+TIMED_PER_STEP = 10
+"""A time is searched for in the stream's runs, which may have to come from disk."""
 
 SubscriptionsOf = Callable[[str], Iterable[SubscriptionEntry]]
 """The subscriptions of a bucket."""
@@ -138,14 +140,15 @@ class LogDialect:
 
     def streams(self, request: Request) -> Answer:
         """GET streams."""
-        selection = requests.parse_selection(request)
+        selection, times = requests.parse_listing(request)
         self.engine.tally.operation(Operation.LIST_STREAMS, selection.bucket)
-        found = responses.SummaryList(self.engine, request.grant)
+        found = responses.SummaryList(self.engine, request.grant, times)
 
         def render(last: tuple[str, str] | None) -> Response:
             return found.render(None if last is None else requests.render_after(*last))
 
-        listed = list_streams(self.engine, selection, found.show)
+        per_step = TIMED_PER_STEP if times else None
+        listed = list_streams(self.engine, selection, found.show, per_step)
         return self._compressor.apply(request, follow(listed, render))
 
     def info(self, request: Request, address: Address) -> Answer:
