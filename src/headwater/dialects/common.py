@@ -12,6 +12,7 @@ from headwater.wire.http import Header, HeaderBlock, Request, Response
 
 ALLOWED_HEADERS = (
     b"Content-Type",
+    b"Content-Encoding",
     b"Authorization",
     b"Accept",
     b"Cache-Control",
@@ -24,7 +25,6 @@ ALLOWED_HEADERS = (
     b"Stream-TTL",
     b"Stream-TTL-Anchor",
     b"Stream-Retention",
-    b"Stream-Append",
     b"Stream-Expires-At",
     b"Stream-Closed",
     b"Stream-Forked-From",

@@ -410,6 +410,8 @@ def test_a_failed_decode_never_makes_a_stream(server: S2Server) -> None:
     server.post_json("s", b'{"records": [{"headers": [["", "x"]]}]}', **basin)
     server.post_json("s", b'{"records": [{"body": "x"}]}', s2_format="base64", **basin)
     server.post_protobuf("s", b"\xff", **basin)
+    crowded = json.dumps({"records": [{"headers": [["a", ""]] * 65_536}]}).encode()
+    assert server.post_json("s", crowded, **basin).code == "422 invalid"
     assert server.post_json("s", records, s2_stream_config="{", **basin).code == "400 bad_header"
     bad = '{"retention_policy": {"age": 0}}'
     assert server.post_json("s", records, s2_stream_config=bad, **basin).code == "400 bad_header"

@@ -280,7 +280,9 @@ def test_basins_are_listed_page_by_page_in_the_order_of_their_names(server: S2Se
     assert (len(page["basins"]), page["has_more"]) == (6, False)
 
 
-@pytest.mark.parametrize("query", ["limit=x", "limit=-1", "limit=1.5", "prefix=%ff"])
+@pytest.mark.parametrize(
+    "query", ["limit=x", "limit=-1", "limit=1.5", "prefix=%ff", "limit=1&limit=2"]
+)
 def test_a_bad_query(server: S2Server, query: str) -> None:
     assert server.fetch("GET", "basins", query).code == "400 bad_query"
     assert server.fetch("GET", "streams", query).code == "400 bad_query"

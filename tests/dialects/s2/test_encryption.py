@@ -217,6 +217,38 @@ def test_a_read_session_ends_at_a_record_of_another_key(server: Server) -> None:
     assert again.numbers == [0, 1] and again.frames[-1].status == 400
 
 
+@pytest.mark.parametrize("bound", ["count=2", "until={time}", "bytes=20", "bytes=18"])
+def test_a_read_needs_no_key_of_what_lies_behind_its_bounds(server: Server, bound: str) -> None:
+    server.seal("a", "b")
+    server.advance(1)
+    time_ms = server.seal("c", key=OTHER_KEY).json["start"]["timestamp"]
+    query = "seq_num=0&" + bound.format(time=time_ms)
+    batch = server.read(query, s2_encryption_key=KEY)
+    session = server.session(query, s2_encryption_key=KEY)
+    events = server.events(query, s2_encryption_key=KEY)
+    assert batch.numbers == session.numbers == [0, 1]
+    assert session.ended and not session.frames[-1].flag
+    assert events.received.endswith(b"data: [DONE]\n\n")
+
+
+def test_a_bound_that_lets_a_record_of_another_key_in_does_not_help(server: Server) -> None:
+    server.seal("a", "b")
+    time_ms = server.seal("c", key=OTHER_KEY).json["start"]["timestamp"]
+    for bound in ("count=3", f"until={time_ms + 1}", "bytes=27"):
+        query = f"seq_num=0&{bound}"
+        assert server.read(query, s2_encryption_key=KEY).code == "400 decryption_failed"
+        assert server.session(query, s2_encryption_key=KEY).frames[-1].status == 400
+
+
+@pytest.mark.parametrize("records", [["x"] * 1000, ["x" * 500_000, "y" * 500_000]])
+def test_a_full_batch_needs_no_key_of_the_record_behind_it(
+    server: Server, records: list[str]
+) -> None:
+    server.seal(*records)
+    server.seal("z" * 50_000, key=OTHER_KEY)
+    assert len(server.read_all().records) == len(records)
+
+
 def test_an_event_stream_ends_with_an_error(server: Server) -> None:
     server.seal("a")
     events = server.events("seq_num=0", s2_encryption_key=KEY)

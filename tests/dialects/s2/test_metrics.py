@@ -220,6 +220,8 @@ def test_nobody_is_billed(measured: Measured) -> None:
         (f"/{BASIN}?set=storage&interval=minute&start=0&end=9", (422, "invalid")),
         (f"/{BASIN}/s?set=storage&interval=hour&start=0&end=9", (422, "invalid")),
         ("?set=account-ops&set=%ff", (400, "bad_query")),
+        (f"/{BASIN}?set=storage&set=storage", (400, "bad_query")),
+        (f"?set=account-ops&start=0&start={START_S}&end={START_S}", (400, "bad_query")),
         ("?set=account-ops&start=2&end=1", (422, "invalid")),
         ("/no-such-basin?set=storage", (404, "basin_not_found")),
         ("/no-such-basin/s?set=storage", (404, "basin_not_found")),

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headwater.core.limits import RECORD_BODY_BYTES_MAX
+from headwater.dialects.common import ALLOWED_HEADERS
 from headwater.dialects.s2 import metrics, requests
 from headwater.dialects.s2.errors import STATUSES
 from headwater.dialects.s2.routes import OPERATIONS, ROOT
@@ -52,6 +53,17 @@ def test_every_parameter_of_a_read_is_explained() -> None:
     listed = [row[0] for row in rows(section("Read records"))]
 
     assert sorted(listed) == sorted([*requests.READ_PARAMETERS, "clamp"])
+
+
+def test_a_page_in_a_browser_may_send_every_header_of_a_request() -> None:
+    listed = PAGE.partition("| Header of a request |")[2].partition("\n\n")[0]
+    names = {name.lower() for row in rows(listed) for name in re.findall(r"[\w-]+", row[0])}
+
+    allowed = {name.decode().lower() for name in ALLOWED_HEADERS}
+
+    assert len(names) > 9
+    assert names <= allowed | {"accept-encoding"}, "browsers set that one themselves"
+    assert len(allowed) == len(ALLOWED_HEADERS), "each is named once"
 
 
 def test_every_set_of_metrics_is_named() -> None:

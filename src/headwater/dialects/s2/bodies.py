@@ -13,6 +13,7 @@ from headwater.dialects.s2.requests import is_json, media_type, unpack
 from headwater.wire.http import Request
 
 PAGE_MAX = 1000
+PAGE_PARAMETERS = ("prefix", "start_after", "limit")
 JSON_BYTES_MAX = MIB
 """Of a compressed body, once it is not."""
 
@@ -39,17 +40,25 @@ def decode_json(request: Request, kind: type[T]) -> T:
         raise Refused("bad_json", f"the body is not what this request needs: {error}") from None
 
 
-def parse_query(request: Request) -> dict[str, str]:
-    """The parameters of a request, the last one where a name comes twice. Raises Refused."""
+def parse_query(request: Request, known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters of these names; others are ignored. Raises Refused, also for one that comes
+    twice."""
     try:
-        return dict(parse_qsl(request.query, keep_blank_values=True, errors="strict"))
+        given = parse_qsl(request.query, keep_blank_values=True, errors="strict")
     except ValueError:
         raise Refused("bad_query", "the query is not valid UTF-8") from None
+    found: dict[str, str] = {}
+    for name, value in given:
+        if name in found:
+            raise Refused("bad_query", f"{name} is given more than once")
+        if name in known:
+            found[name] = value
+    return found
 
 
 def parse_page(request: Request) -> PageQuery:
     """`prefix`, `start_after`, and `limit`: 0, or more than a page holds, means a whole page."""
-    query = parse_query(request)
+    query = parse_query(request, PAGE_PARAMETERS)
     text = query.get("limit") or str(PAGE_MAX)
     if not (text.isascii() and text.isdigit()):
         raise Refused("bad_query", f"limit is a whole number up to {PAGE_MAX}. received={text!r}")

@@ -41,6 +41,10 @@ class Bounds:
         """May no record of this time or later be read?"""
         return self._until_ms is not None and time_ms >= self._until_ms
 
+    def exclude(self, time_ms: int, size: int) -> bool:
+        """Is a record of this time, and of this size or more, one too many?"""
+        return self.end_before(time_ms) or (self._size is not None and size > self._size)
+
     def end_by_count(self, first: SeqNum, tail: SeqNum) -> SeqNum:
         """The number after the last record that there may be, of those before the tail."""
         return tail if self._count is None else SeqNum(min(tail, first + self._count))
@@ -82,6 +86,12 @@ class Batcher:
     @property
     def is_empty(self) -> bool:
         return not self._parts
+
+    def ends_before(self, time_ms: int, size: int) -> bool:
+        """Is the batch over before the next record, which is of this time and of this size or
+        more?"""
+        full = self._count == BATCH_RECORDS_MAX or self._size + size > BATCH_BYTES_MAX
+        return (full and not self.is_empty) or self._bounds.exclude(time_ms, size)
 
     def add(self, records: Records) -> list[Batch]:
         """Take what the bounds allow. Returns the batches that are full."""

@@ -43,6 +43,7 @@ BASIN_SETS = (
     "basin-ops",
 )
 STREAM_SETS = ("storage",)
+PARAMETERS = ("set", "start", "end", "interval")
 
 RANGE_S_MAX = 31 * DAY_S
 AHEAD_S_MAX = 300
@@ -108,7 +109,7 @@ class MetricsEndpoints:
         """GET /metrics/{basin}."""
         if self._engine.bucket(target.basin) is None:
             raise BucketNotFound(target.basin)
-        if parse_query(request).get("set") != "storage":
+        if parse_query(request, PARAMETERS).get("set") != "storage":
             return self._accumulated(
                 target.basin, self._parse(request, BASIN_SETS, Interval.MINUTE)
             )
@@ -171,7 +172,7 @@ class MetricsEndpoints:
         not_for: tuple[Interval, ...] = (),
     ) -> Query:
         """`not_for` are the intervals that the set is not kept by."""
-        query = parse_query(request)
+        query = parse_query(request, PARAMETERS)
         name = query.get("set")
         if name not in sets:
             raise Refused("bad_query", f"set is one of {', '.join(sets)}. received={name!r}")

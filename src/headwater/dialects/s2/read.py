@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from headwater.core.errors import HeadwaterError, OffsetTrimmed, StreamGone, StreamNotFound
+from headwater.core.errors import (
+    DecryptionFailed,
+    HeadwaterError,
+    OffsetTrimmed,
+    StreamGone,
+    StreamNotFound,
+)
 from headwater.core.pending import Pending
 from headwater.core.types import SeqNum, TimestampMs
 from headwater.dialects.s2.bounds import Batch, Batcher, Bounds
 from headwater.dialects.s2.errors import Unsatisfiable
 from headwater.dialects.s2.requests import WAIT_S_MAX, Read
 from headwater.dialects.s2.responses import RenderBatch, tail_of
-from headwater.dialects.s2.views import show
+from headwater.dialects.s2.views import show, weigh
 from headwater.engine import seek
 from headwater.engine.clock import Timer
 from headwater.engine.engine import Engine
@@ -111,6 +117,11 @@ def _collect(reading: Reading, first: SeqNum) -> Generator[None, None, Batch | N
             if batcher.is_empty:
                 batch = yield from _collect(reading, error.first.seq)
                 return batch
+            break
+        except DecryptionFailed:
+            # A reader needs the keys of what it is shown, and of nothing else.
+            if not batcher.ends_before(*weigh(engine.shard, stream, cursor.seq)):
+                raise
             break
         for span in spans:
             for batch in batcher.add(show(span)):

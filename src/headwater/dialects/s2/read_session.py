@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-from headwater.core.errors import OffsetTrimmed
+from headwater.core.errors import DecryptionFailed, OffsetTrimmed
 from headwater.core.types import SeqNum
 from headwater.dialects.s2.bounds import Batch, Batcher, Bounds
 from headwater.dialects.s2.errors import error_response, explain
@@ -18,7 +18,7 @@ from headwater.dialects.s2.forms import Form
 from headwater.dialects.s2.read import end_of, may_come
 from headwater.dialects.s2.responses import tail_of
 from headwater.dialects.s2.session import Session
-from headwater.dialects.s2.views import show
+from headwater.dialects.s2.views import show, weigh
 from headwater.engine.clock import Timer
 from headwater.engine.engine import Engine
 from headwater.engine.opening import Opener
@@ -162,6 +162,11 @@ class ReadSession(Session):
                 batches += batcher.add(show(span))
         except OffsetTrimmed as error:
             self._next = error.first.seq
+            return []
+        except DecryptionFailed:
+            if not batcher.ends_before(*weigh(self._engine.shard, stream, self._next)):
+                raise
+            self._bounds.reached = True
             return []
         rest = batcher.rest()
         if rest is not None:

@@ -274,6 +274,12 @@ def _check_input(sent: Input) -> Sent:
         )
     if sent.headers is None:
         return Sent(sent, size, _NO_COMMANDS)
+    headers = max(map(len, sent.headers))
+    if headers > limits.RECORD_HEADERS_MAX:
+        raise Refused(
+            "invalid",
+            f"a record has at most {limits.RECORD_HEADERS_MAX} headers. headers={headers}",
+        )
     try:
         return Sent(sent, size, find_commands(sent.bodies, sent.headers))
     except InvalidRecord as error:

@@ -10,10 +10,13 @@ from array import array
 from collections.abc import Sequence
 
 from headwater.core.records import CONTINUES, RecordHeaders
-from headwater.engine.records import Span
+from headwater.core.types import SeqNum
+from headwater.engine.records import RecordCursor, Span
+from headwater.engine.shard import Shard
+from headwater.engine.streams import Stream
 from headwater.storage.runs import HEADERS, PARTS
 from headwater.wire.http import Buffer
-from headwater.wire.s2.records import Records
+from headwater.wire.s2.records import RECORD_METERED_BYTES, Records
 
 PART_HEADER = b"headwater-part"
 
@@ -47,3 +50,11 @@ def _number_parts(flags: Sequence[int], headers: list[RecordHeaders], start: int
                 part = (PART_HEADER, b"%d/%d" % (at - first + 1, count))
                 headers[at - start] = [*headers[at - start], part]
         first = index + 1
+
+
+def weigh(shard: Shard, stream: Stream, seq: SeqNum) -> tuple[int, int]:
+    """What is known of a record without its key: its time, and the metered bytes that it has at
+    least, since its headers are sealed."""
+    (span,) = RecordCursor(shard, stream, seq, SeqNum(seq + 1)).step()
+    record = show(span)
+    return record.times[0], RECORD_METERED_BYTES + len(record.bodies[0])
