@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from headwater.core.pending import Pending
 from headwater.server.http1_request import Upload
 from headwater.wire.http import Request, Route
-from tests.support.durable import DurableServer, Poll, Reply
+from tests.support.durable import JSON, DurableServer, Poll, Reply
+from tests.support.stores import FaultyStore
 
 
 class IncrementalPost:
@@ -84,3 +87,41 @@ class IncrementalPost:
         self._server.settle()
         assert not self.errors
         return self.reply
+
+
+def post(server: DurableServer, content_type: str = JSON, /, **headers: str) -> IncrementalPost:
+    return IncrementalPost(server, "s", content_type=content_type, **headers)
+
+
+def counted(reply: Reply) -> int:
+    return int(reply.headers["stream-append-count"])
+
+
+def messages(server: DurableServer, name: str = "s") -> list[object]:
+    """The messages of a JSON stream."""
+    found: list[object] = json.loads(server.content(name))
+    return found
+
+
+class SlowServer(DurableServer):
+    """A server whose commits the test holds up."""
+
+    def __init__(self) -> None:
+        self.store = FaultyStore()
+        self._holds = 0
+        super().__init__(self.store)
+
+    def hold(self) -> None:
+        """From now on commands wait behind a commit that does not end."""
+        self.store.hold_syncs()
+        self._holds += 1
+        self.begin("PUT", f"held-{self._holds}")
+        self.runner.turn(2)
+        assert not self.queued
+
+    def release(self) -> None:
+        self.store.release_syncs()
+
+    @property
+    def queued(self) -> int:
+        return self.engine.committer.queue_commands
