@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +94,8 @@ def test_a_body_is_flattened_and_its_messages_keep_their_text(
         pytest.param(b'"\xff"', id="no UTF-8"),
         pytest.param(b'{"a":"\xc3"}', id="half a character"),
         pytest.param(b'["\xed\xa0\x80"]', id="a surrogate as UTF-8"),
+        pytest.param(b'"\\ud83d"', id="half a pair of surrogates"),
+        pytest.param(b'"\\ude00 and more"', id="the other half"),
         pytest.param(b'"\xc0\xaf"', id="overlong UTF-8"),
         pytest.param(b'\xef\xbb\xbf{"a":1}', id="byte order mark"),
         pytest.param('{"a":1}'.encode("utf-16"), id="UTF-16"),
@@ -141,6 +145,31 @@ def test_too_many_messages_are_not_all_read() -> None:
 def test_deep_but_sane_nesting_is_kept() -> None:
     message = b"[" * 100 + b"]" * 100
     assert jsonmode.flatten(b"[" + message + b"]") == [message]
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        pytest.param(lambda body: jsonmode.flatten(b"[" + body + b"]"), id="in an array"),
+        pytest.param(lambda body: jsonmode.flatten(b'{"a":' + body + b"}"), id="in an object"),
+        pytest.param(jsonmode.check_value, id="a value"),
+    ],
+)
+def test_what_is_accepted_can_be_read_in_deeper_calls_too(parse: Callable[[bytes], object]) -> None:
+    def accepts(depth: int) -> bool:
+        try:
+            return bool(parse(b"[" * depth + b"]" * depth))
+        except InvalidRequest:
+            return False
+
+    deepest = max(depth for depth in range(100, 2000) if accepts(depth))
+
+    def read(calls: int) -> object:
+        if calls:
+            return read(calls - 1)
+        return msgspec.json.decode(b"[" * deepest + b"]" * deepest, type=msgspec.Raw)
+
+    assert read(jsonmode.DEPTH_SPARE - 10)
 
 
 json_values = st.recursive(

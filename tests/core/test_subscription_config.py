@@ -144,7 +144,7 @@ def test_a_worker_has_a_name() -> None:
 def test_an_ack_may_say_nothing_or_name_streams_by_either_word() -> None:
     assert config.parse_ack(b"") == config.AckBody()
     found = config.parse_ack(
-        b'{"acks": [{"stream": "/a", "offset": "x"}, {"path": "b", "offset": "y"}], "done": true}'
+        b'{"acks": [{"stream": "a", "offset": "x"}, {"path": "b", "offset": "y"}], "done": true}'
     )
     assert [(ack.name, ack.offset) for ack in found.acks or ()] == [("a", "x"), ("b", "y")]
     assert found.done is True

@@ -268,6 +268,19 @@ def test_one_wrong_ack_refuses_all(ack: tuple[str, Position | None]) -> None:
     assert link is not None and link.acked == position(0, 0)
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("/a", "a"), ("a/", "a"), ("b/", "b/"), ("/b/", "b")],
+    ids=["before", "after", "its own", "not its own"],
+)
+def test_slashes_around_a_name_mean_nothing_unless_they_are_its_own(given: str, name: str) -> None:
+    found = links()
+    found.put("b/", Link(acked=position(0, 0), tail=position(1, 10)))
+    link = found.get(name)
+    assert link is not None
+    assert rules.judge_acks(found, [(given, link.tail)]) == {name: link.tail}
+
+
 def test_acks_of_one_request_may_not_go_backwards_either() -> None:
     with pytest.raises(SubscriptionError):
         rules.judge_acks(links(), [("a", position(4, 40)), ("a", position(3, 30))])

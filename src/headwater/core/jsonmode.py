@@ -17,6 +17,12 @@ from headwater.core.limits import APPEND_RECORDS_MAX
 JSON_MEDIA_TYPE = "application/json"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
+DEPTH_SPARE = 64
+"""How deep JSON may be nested depends on how deep the calls are in which it is parsed. What is
+accepted must be readable later, in deeper ones too, so it leaves that many levels to spare."""
+_BRACKETS_SAFE = 512
+"""A value that has no more of them is not nested deeply enough to be looked at for it."""
+
 _WHITESPACE = b" \t\r\n"
 # Raw checks the whole grammar without building values or judging the size of numbers, but not
 # that strings are UTF-8: hence the decode of the whole body beside it.
@@ -39,6 +45,7 @@ def check_value(text: bytes) -> bytes:
         text.decode()
         stripped = text.strip(_WHITESPACE)
         _ONE.decode(stripped)
+        _check_depth(stripped)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"the body is not one JSON value: {error}") from None
     return stripped
@@ -53,16 +60,27 @@ def flatten(body: bytes) -> list[bytes]:
         body.decode()
         if body[:1] in (b"{", b'"'):
             _ONE.decode(body)
+            _check_depth(body)
             return [body.rstrip(_WHITESPACE)]
         stripped = body.strip(_WHITESPACE)
         if stripped[:1] == b"[":
             if stripped.count(b",") >= APPEND_RECORDS_MAX:
                 _check_count(stripped)
-            return [bytes(raw).strip(_WHITESPACE) for raw in _MANY.decode(stripped)]
+            messages = [bytes(raw).strip(_WHITESPACE) for raw in _MANY.decode(stripped)]
+            if max(map(len, messages), default=0) > _BRACKETS_SAFE:
+                for message in messages:
+                    _check_depth(message)
+            return messages
         _ONE.decode(stripped)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"the body is not valid JSON: {error}") from None
     return [stripped]
+
+
+def _check_depth(value: bytes) -> None:
+    """Raises RecursionError if a valid value could not be read everywhere."""
+    if len(value) > _BRACKETS_SAFE and value.count(b"[") + value.count(b"{") > _BRACKETS_SAFE:
+        _ONE.decode(b"%b%b%b" % (b"[" * DEPTH_SPARE, value, b"]" * DEPTH_SPARE))
 
 
 @cache

@@ -106,7 +106,7 @@ class Ack(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return relative(self.stream or self.path)
+        return self.stream or self.path
 
 
 class AckBody(msgspec.Struct, frozen=True):

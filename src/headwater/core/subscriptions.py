@@ -19,7 +19,13 @@ from typing import Literal
 
 import msgspec
 
-from headwater.core.subscription_config import AckBody, Code, Config, SubscriptionError
+from headwater.core.subscription_config import (
+    AckBody,
+    Code,
+    Config,
+    SubscriptionError,
+    relative,
+)
 from headwater.core.subscription_links import LinkSet
 from headwater.core.types import Position, TimestampMs
 
@@ -244,10 +250,12 @@ def judge_fence(subscription: Subscription, body: AckBody, *, token_generation: 
 def judge_acks(links: LinkSet, acks: Iterable[tuple[str, Position | None]]) -> dict[str, Position]:
     """Where each cursor goes. All are checked before any moves. Raises INVALID_OFFSET.
 
-    None stands for an offset that is no position in a stream.
+    None stands for an offset that is no position in a stream. A name may have slashes around it
+    that mean nothing, but those of one that was found by a pattern are its own.
     """
     moves: dict[str, Position] = {}
-    for name, position in acks:
+    for given, position in acks:
+        name = given if given in links else relative(given)
         link = links.get(name)
         if link is None:
             raise _invalid_offset("the stream is not part of this subscription", name)

@@ -258,12 +258,19 @@ class Engine:
     # -- lifetimes
 
     def deadline_of(self, stream: Stream) -> TimestampMs | None:
-        """When a stream ends, reads that are not on disk yet included."""
+        """When a stream ends, reads that are not on disk yet included.
+
+        A sliding window that has run out under a live reader starts anew here.
+        """
         state = stream.state
         deadline = state.deadline_ms
         if state.ttl_s is None or not state.ttl_from_access or deadline is None:
             return deadline
-        return TimestampMs(max(deadline, stream.accessed_at_ms + state.ttl_s * 1000))
+        window_ms = state.ttl_s * 1000
+        has_run_out = max(deadline, stream.accessed_at_ms + window_ms) <= self.clock.now_ms()
+        if has_run_out and stream.followers and any(stream.followers.values()):
+            self.touch(stream)
+        return TimestampMs(max(deadline, stream.accessed_at_ms + window_ms))
 
     def _keep_alive(self, bucket: str, name: str, at_ms: TimestampMs) -> Stream | None:
         """Before a write is judged: put on disk the reads that keep its stream alive."""
@@ -286,7 +293,7 @@ class Engine:
     def touch(self, stream: Stream) -> None:
         """Somebody reads the stream: a sliding TTL starts anew. PROTOCOL §5.1."""
         state = stream.state
-        if state.ttl_s is None or not state.ttl_from_access or state.deleted:
+        if state.ttl_s is None or not state.ttl_from_access or state.deleted or stream.purged:
             return
         now = self.clock.now_ms()
         stream.accessed_at_ms = max(stream.accessed_at_ms, now)
@@ -418,21 +425,22 @@ class Engine:
 
     # -- live
 
-    def follow(self, stream: Stream, follower: Follower) -> None:
+    def follow(self, stream: Stream, follower: Follower, *, renews: bool = True) -> None:
         """Call `follower` whenever the durable tail moves, or the stream ends.
 
         The dict it gets is shared by all followers of this wake-up, so that what one of them
-        rendered can serve the others.
+        rendered can serve the others. With `renews` a sliding TTL does not run out meanwhile.
         """
         if stream.followers is None:
-            stream.followers = set()
+            stream.followers = {}
         if follower not in stream.followers:
-            stream.followers.add(follower)
+            stream.followers[follower] = renews
             self.followers += 1
 
     def unfollow(self, stream: Stream, follower: Follower) -> None:
         if stream.followers and follower in stream.followers:
-            stream.followers.remove(follower)
+            self.deadline_of(stream)  # its window may have run out since anybody looked
+            del stream.followers[follower]
             self.followers -= 1
 
     def _durable(self, changed: list[Stream]) -> None:

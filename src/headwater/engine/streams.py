@@ -68,7 +68,8 @@ class Stream:
         self.checkpoint_number = 0
         self.packing_jobs = 0
         """Jobs that hold this object: it must stay the only one for its stream."""
-        self.followers: set[Callable[[Stream, dict[Any, Any]], None]] | None = None
+        self.followers: dict[Callable[[Stream, dict[Any, Any]], None], bool] | None = None
+        """Live readers, each with whether it renews a sliding TTL."""
 
     @property
     def idle(self) -> bool:

@@ -156,6 +156,53 @@ def test_a_follower_keeps_its_stream_alive(server: DurableServer) -> None:
             follower = server.follow("s")
 
 
+def test_a_window_shorter_than_a_heartbeat_does_not_run_out_under_a_follower(
+    server: DurableServer,
+) -> None:
+    server.make("s", b"data", stream_ttl="2")
+    follower = server.follow("s")
+    server.advance(14)
+    assert not follower.ended and is_there(server)
+    follower.disconnect()
+    server.advance(2)
+    assert not is_there(server)
+
+
+def test_a_window_shorter_than_a_long_poll_does_not_run_out_under_it(server: DurableServer) -> None:
+    server.make("s", b"data", stream_ttl="20")
+    for _ in range(3):
+        poll = server.poll("s", "now")
+        server.advance(29)
+        assert poll.waiting and is_there(server)
+        server.advance(1)
+        assert poll.reply.status == 204
+    server.advance(20)
+    assert not is_there(server)
+
+
+def test_a_window_that_ran_out_just_before_a_reader_left_starts_anew(server: DurableServer) -> None:
+    server.make("s", b"data", stream_ttl="2")
+    follower = server.follow("s")
+    server.clock.advance(2.5)  # nobody has looked at it since
+    follower.disconnect()
+    assert server.get("s").status == 200
+
+
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+def test_a_live_reader_that_does_not_touch_sees_its_stream_end(
+    server: DurableServer, live: str
+) -> None:
+    server.make("s", b"data", stream_ttl="2")
+    if live == "sse":
+        follower = server.follow("s", "now", stream_no_touch="true")
+        server.advance(3)
+        assert follower.ended
+    else:
+        poll = server.poll("s", "now", stream_no_touch="true")
+        server.advance(3)
+        assert poll.reply.status == 404
+
+
 def test_head_tells_the_window_and_what_remains_of_it(server: DurableServer) -> None:
     server.make("s", b"data", stream_ttl="100")
     server.advance(30.5)

@@ -114,7 +114,7 @@ def test_a_delete_of_a_stream_with_forks_wakes_with_410(server: DurableServer) -
 
 
 def test_expiry_wakes_a_waiting_reader(server: DurableServer) -> None:
-    server.make("s", b"hello", stream_ttl="10")
+    server.make("s", b"hello", stream_ttl="10", stream_ttl_anchor="creation")
     poll = server.poll()
     server.advance(9)
     assert poll.waiting

@@ -185,7 +185,7 @@ def test_what_is_accepted_here_is_accepted_wherever_it_is_parsed() -> None:
             return check(calls - 1)
         return jsonmode.flatten(b"[%b%b]" % (b"[" * deepest, b"]" * deepest))
 
-    assert check(pieces.DEPTH_SPARE - 10)
+    assert check(jsonmode.DEPTH_SPARE - 10)
 
 
 def test_lines_that_are_only_valid_together_are_refused() -> None:

@@ -227,6 +227,23 @@ def test_a_worker_claims_acks_and_releases(api: Api) -> None:
     assert (stale.status, code(stale)) == (409, "FENCED")
 
 
+@pytest.mark.parametrize("name", ["events/a/", "/events/a", "events//"])
+def test_a_stream_is_acked_by_the_path_it_was_told_of(api: Api, name: str) -> None:
+    api.put_pull(pattern="**")
+    api.hub.create(name, b"1")
+    claimed = api("POST", f"{SUB}/claim", {"worker": "w1"}).json
+    [info] = [info for info in claimed["streams"] if info["has_pending"]]
+    assert info["path"] == name
+    ack = {
+        "wake_id": claimed["wake_id"],
+        "generation": claimed["generation"],
+        "acks": [{"stream": name, "offset": info["tail_offset"]}],
+        "done": True,
+    }
+    done = api("POST", f"{SUB}/ack", ack, token=claimed["token"])
+    assert (done.status, done.json) == (200, {"ok": True, "next_wake": False})
+
+
 def test_a_webhook_calls_back(api: Api) -> None:
     api.put()
     api.hub.create("events/e", b"1")

@@ -50,10 +50,13 @@ class LongPoll:
         timeout_s: float,
         render: Callable[[Stream, Position, bool], Response],
         waiting: set[LongPoll],
+        *,
+        renews: bool = True,
     ) -> None:
         """`render` is called with True when the time is up and there is nothing to tell.
 
-        The reader is in `waiting` for as long as it waits.
+        The reader is in `waiting` for as long as it waits; with `renews` it keeps a sliding TTL
+        from running out.
         """
         self.position = position
         self.answer: Pending[Response] = Pending()
@@ -65,7 +68,7 @@ class LongPoll:
         self._timer: Timer = engine.clock.call_later(timeout_s, self.time_out)
         self._waiting = waiting
         waiting.add(self)
-        engine.follow(stream, self._woken)
+        engine.follow(stream, self._woken, renews=renews)
 
     def _stop(self) -> None:
         self._waiting.discard(self)
@@ -305,7 +308,7 @@ class SseFollower:
         writer.on_close = self._closed
         writer.on_shutdown = self.finish
         self._feed.add(self)
-        self._feed.engine.follow(self._stream, self.woken)
+        self._feed.engine.follow(self._stream, self.woken, renews=self._touches)
         self._count(requests=1)
         self._pump(self._stream, {}, first=True)
 

@@ -15,10 +15,6 @@ from headwater.core.limits import KIB
 GROUP_BYTES = 64 * KIB
 """Lines that arrived together are appended together, up to about this much."""
 
-DEPTH_SPARE = 64
-"""How deep JSON may be nested depends on how deep the calls are in which it is parsed. A line that
-is accepted here must be when it is appended, so here it must leave that many levels to spare."""
-
 _WHITESPACE = b" \t\r\n"
 
 
@@ -198,5 +194,9 @@ class JsonLines(_Buffer):
 
 
 def _check_depth(value: bytes) -> None:
-    """Raises InvalidRequest if a valid value is nested so deeply that it may be refused later."""
-    jsonmode.check_value(b"%b%b%b" % (b"[" * DEPTH_SPARE, value, b"]" * DEPTH_SPARE))
+    """Raises InvalidRequest if a valid value is nested so deeply that it may be refused later.
+
+    It is appended in deeper calls than this one, see `jsonmode.DEPTH_SPARE`.
+    """
+    spare = jsonmode.DEPTH_SPARE
+    jsonmode.check_value(b"%b%b%b" % (b"[" * spare, value, b"]" * spare))

@@ -337,7 +337,15 @@ class DurableDialect:
         timeout_s = query.timeout_s
         if timeout_s is None:
             timeout_s = self.options.long_poll_timeout_s
-        poll = LongPoll(self.engine, stream, position, timeout_s, complete, self._waiting)
+        poll = LongPoll(
+            self.engine,
+            stream,
+            position,
+            timeout_s,
+            complete,
+            self._waiting,
+            renews=query.touches,
+        )
         return poll.answer
 
     def end_waits(self) -> None:
