@@ -15,6 +15,7 @@ import pytest
 from headwater.cli.main import main
 from headwater.storage.rocks import RocksStore
 from headwater.storage.store import SHARD_FOLDER
+from tests.server.test_server import make_certificate
 from tests.support.engines import EngineRunner
 from tests.support.inprocess import serving
 
@@ -51,6 +52,23 @@ def test_a_backup_is_a_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not (tmp_path / "copy.partial").exists()
 
 
+def test_the_certificate_of_a_server_can_be_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cert, key = make_certificate(tmp_path)
+    copy = str(tmp_path / "copy")
+    folder = str(tmp_path / "data")
+    with serving(memory=False, data_dir=folder, tls_cert=str(cert), tls_key=str(key)) as server:
+        assert main(["backup", server.url, copy]) == 1
+        assert "CERTIFICATE_VERIFY_FAILED" in capsys.readouterr().err
+        monkeypatch.setenv("HEADWATER_CA_FILE", str(cert))
+        assert main(["backup", server.url, copy]) == 0
+        assert main(["token", "list", "--url", server.url]) == 0
+        monkeypatch.setenv("HEADWATER_CA_FILE", "/nowhere")
+        assert main(["token", "list", "--url", server.url]) == 1
+    assert "no such file or directory. file=/nowhere" in capsys.readouterr().err
+
+
 def test_a_server_in_memory_has_nothing_to_copy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,12 +88,22 @@ def test_a_folder_that_is_there_is_left_alone(
     assert "is not empty" in capsys.readouterr().err
 
 
+def test_a_file_is_no_folder_to_restore_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").touch()
+    assert main(["restore", str(tmp_path / "none"), str(tmp_path / "x")]) == 1
+    assert "cannot be used: not a directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "http://"])
 def test_no_server_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
     assert main(["backup", url, str(tmp_path / "copy")]) == 1
-    assert capsys.readouterr().err.startswith("headwater: the backup failed: ")
+    message = capsys.readouterr().err
+    assert message.startswith("headwater: the backup failed: ")
+    assert "<" not in message, "what the libraries call it"
 
 
 def test_a_backup_with_problems_is_not_restored(

@@ -69,6 +69,11 @@ def test_without_a_command_help_goes_to_stderr(capsys: pytest.CaptureFixture[str
             id="flag without its value",
         ),
         pytest.param(
+            ["token", "list", "--data-dir=x"],
+            "headwater token: unrecognized arguments: --data-dir=x (see headwater token --help)\n",
+            id="flag of another action",
+        ),
+        pytest.param(
             ["serve", "--mem"],
             "headwater serve: unrecognized arguments: --mem; did you mean --memory? "
             "(see headwater serve --help)\n",
@@ -83,6 +88,32 @@ def test_a_wrong_word_is_explained_in_one_line(
         main(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "data"],
+        ["recover", "data", "--drop-damaged-tail"],
+        ["restore", "backup", "data"],
+        ["token", "init", "--data-dir", "data"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_plain_install_says_what_is_missing(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('blake3', 'crc32c', 'rocksdict', 'sortedcontainers', 'uvloop'):\n"
+        "    sys.modules[name] = None\n"
+        "from headwater.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ended.returncode == 1
+    first, *others = ended.stderr.splitlines()
+    assert first.startswith('headwater: the server is not installed: pip install "headwater[server')
+    assert not any(line.startswith("Traceback") for line in others)
 
 
 def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
@@ -102,6 +104,7 @@ def test_a_token_is_issued_listed_and_revoked(
         (("issue", "t"), 1, "422: Access token permissions cannot be empty"),
         (("list", "--token", "wrong"), 1, "401: the access token is not known here"),
         (("list", "--url", "http://127.0.0.1:1"), 1, "cannot reach http://127.0.0.1:1"),
+        (("list", "--url", "http://127.0.0.1:x"), 1, "cannot reach http://127.0.0.1:x"),
         (("list", "--url", "ftp://x"), 2, "the URL of a server begins with http://"),
         (("issue", "t", "--groups", "streams=rw"), 2, "--groups is a list such as"),
         (("issue", "t", "--ops", "nothing"), 1, "400: the body is not what this request needs"),
@@ -118,3 +121,32 @@ def test_what_goes_wrong_is_one_line(
     assert (found, out) == (code, "")
     assert err.startswith(f"headwater: {message}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        pytest.param(b"", "cannot reach", id="none, as from one that speaks TLS"),
+        pytest.param(b"SSH-2.0-x\r\n", "cannot reach", id="not HTTP"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n<html>", "what answers at", id="a web page"),
+    ],
+)
+def test_another_server_is_told_apart_in_one_line(
+    capsys: pytest.CaptureFixture[str], answer: bytes, message: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=answer_once, args=(listening, answer))
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        code, out, err = run(capsys, "list", "--url", url)
+        thread.join()
+    assert (code, out) == (1, "")
+    assert err.startswith(f"headwater: {message} {url}")
+    assert err.count("\n") == 1
+
+
+def answer_once(listening: socket.socket, answer: bytes) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(1 << 16)
+        connection.sendall(answer)

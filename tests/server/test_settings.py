@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli import spark, trust
 from headwater.core.limits import MIB
 from headwater.server.settings import (
     ENTRIES,
@@ -73,6 +74,19 @@ def test_a_switch_that_is_on_in_the_file_can_be_turned_off_by_a_flag(tmp_path: P
 
 def test_variables_of_others_are_left_alone() -> None:
     load(environment={"HEADWATER_URL": "http://a", "PATH": "/bin", "headwater_port": "x"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        spark.URL_VARIABLE,
+        spark.TOKEN_VARIABLE,
+        spark.ENCRYPTION_KEY_VARIABLE,
+        trust.CA_FILE_VARIABLE,
+    ],
+)
+def test_what_the_pipelines_beside_a_server_read_does_not_keep_it_from_starting(name: str) -> None:
+    load(environment={name: "x"})
 
 
 @pytest.mark.parametrize(
@@ -146,6 +160,12 @@ def test_a_wrong_value_is_refused_with_its_name_and_source(name: str, given: str
     message = str(caught.value)
     assert message.startswith(f"{name} = {given!r} (from {variable}) is not allowed; use ")
     assert "\n" not in message
+
+
+def test_a_wrong_secret_is_not_told_to_whoever_reads_the_message() -> None:
+    with pytest.raises(SettingsError, match="root_token .from HEADWATER_ROOT_TOKEN.") as caught:
+        load(environment={"HEADWATER_ROOT_TOKEN": "swordfish\n"})
+    assert "swordfish" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

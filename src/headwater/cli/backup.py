@@ -18,6 +18,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from headwater.cli.main import EXIT_FAILED, fail
+from headwater.cli.trust import trusted
 
 TOKEN_VARIABLE = "HEADWATER_TOKEN"
 TIMEOUT_S = 60.0
@@ -52,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"the server refused: {error.code} {error.read(1000).decode('utf-8', 'replace')}",
         )
     except (URLError, OSError, HTTPException, tarfile.TarError, Incomplete, ValueError) as error:
-        return fail(EXIT_FAILED, f"the backup failed: {error}")
+        reason = error.reason if isinstance(error, URLError) else error
+        return fail(EXIT_FAILED, f"the backup failed: {str(reason).strip()}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     sys.stdout.write(f"{size} bytes in {target}\n")
@@ -61,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _download(url: str, token: str, folder: Path) -> int:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with urlopen(Request(url, headers=headers), timeout=TIMEOUT_S) as response:
+    request = Request(url, headers=headers)
+    with urlopen(request, timeout=TIMEOUT_S, context=trusted()) as response:
         body = _Counted(response)
         with tarfile.open(fileobj=body, mode="r|") as archive:  # type: ignore[call-overload]
             for entry in archive:

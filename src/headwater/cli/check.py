@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.cli.main import EXIT_FAILED, fail
+from headwater.cli.main import EXIT_FAILED, fail, why_missing
 
 if TYPE_CHECKING:
     from headwater.storage.check import Findings
@@ -28,9 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from headwater.storage.check import check_store
-    from headwater.storage.rocks import RocksStore
-    from headwater.storage.store import SHARD_FOLDER
+    try:
+        from headwater.storage.check import check_store
+        from headwater.storage.rocks import RocksStore
+        from headwater.storage.store import SHARD_FOLDER
+    except ImportError as error:
+        return fail(EXIT_FAILED, why_missing(error))
 
     folder = Path(arguments.folder).expanduser() / SHARD_FOLDER
     problem = why_unusable(folder)

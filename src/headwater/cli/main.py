@@ -31,6 +31,11 @@ def fail(code: int, message: str) -> int:
     return code
 
 
+def why_missing(error: ImportError) -> str:
+    """What to do where a plain install meets a command that opens a data folder."""
+    return f'the server is not installed: pip install "headwater[server]" (missing: {error.name})'
+
+
 class Command(NamedTuple):
     """Where a subcommand lives, and what `headwater --help` says of it."""
 
@@ -69,7 +74,8 @@ class Parser(argparse.ArgumentParser):
         from headwater.server.settings import suggest  # it has the words for this
 
         flag = unknown.split()[0].split("=")[0]
-        return suggest(flag, list(dict.fromkeys(self._flags())))
+        known = list(dict.fromkeys(self._flags()))
+        return "" if flag in known else suggest(flag, known)  # it is one of another action
 
     def _flags(self) -> Iterator[str]:
         """Its own, and those of its actions: only this one is asked about what is left over."""

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from headwater.cli import check
-from headwater.cli.main import EXIT_FAILED, EXIT_USAGE, fail
+from headwater.cli.main import EXIT_FAILED, EXIT_USAGE, fail, why_missing
 
 FLAG = "--drop-damaged-tail"
 
@@ -26,8 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.drop_damaged_tail:
         return fail(EXIT_USAGE, f"say {FLAG} if that is what you want; copy the folder first")
-    from headwater.storage.rocks import RocksStore
-    from headwater.storage.store import SHARD_FOLDER
+    try:
+        from headwater.storage.rocks import RocksStore
+        from headwater.storage.store import SHARD_FOLDER
+    except ImportError as error:
+        return fail(EXIT_FAILED, why_missing(error))
 
     folder = Path(arguments.folder).expanduser() / SHARD_FOLDER
     problem = check.why_unusable(folder)

@@ -22,8 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     target = Path(arguments.folder).expanduser()
-    if target.exists() and any(target.iterdir()):
-        return fail(EXIT_FAILED, f"the folder is not empty. folder={target}")
+    try:
+        if target.exists() and any(target.iterdir()):
+            return fail(EXIT_FAILED, f"the folder is not empty. folder={target}")
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        return fail(EXIT_FAILED, f"the folder cannot be used: {reason}. folder={target}")
     code = check.run(argparse.Namespace(folder=arguments.backup, quiet=False))
     if code:
         return fail(code, "the backup is not restored")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from headwater.cli.main import EXIT_FAILED, EXIT_STORAGE_FAILED, EXIT_USAGE, fail
+from headwater.cli.main import EXIT_FAILED, EXIT_STORAGE_FAILED, EXIT_USAGE, fail, why_missing
 from headwater.server.settings import ENTRIES, Settings, SettingsError, load_settings
 from headwater.version import VERSION
 
@@ -76,10 +76,7 @@ def run(arguments: argparse.Namespace, beside: Beside | None = None) -> int:
         from headwater.server.listening import StartFailed
         from headwater.server.logs import configure_logs
     except ImportError as error:
-        return fail(
-            EXIT_FAILED,
-            f'the server is not installed: pip install "headwater[server]" (missing: {error.name})',
-        )
+        return fail(EXIT_FAILED, why_missing(error))
     configure_logs(
         settings.log_level, settings.log_format, sys.stderr, access_log=settings.access_log
     )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.main import EXIT_FAILED, EXIT_USAGE
+from headwater.cli.trust import CA_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 URL_VARIABLE = "HEADWATER_URL"
 TOKEN_VARIABLE = "HEADWATER_TOKEN"
 ENCRYPTION_KEY_VARIABLE = "HEADWATER_ENCRYPTION_KEY"
-CA_FILE_VARIABLE = "HEADWATER_CA_FILE"
 
 TWICE_TOLD = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of PySpark's that have pages about errors which are raised, and told, all the same."""

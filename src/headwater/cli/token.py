@@ -11,12 +11,14 @@ import asyncio
 import json
 import os
 import sys
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
-from headwater.cli.main import EXIT_FAILED, EXIT_USAGE
+from headwater.cli.main import EXIT_FAILED, EXIT_USAGE, fail, why_missing
+from headwater.cli.trust import trusted
 
 if TYPE_CHECKING:
     from headwater.storage.store import Store
@@ -70,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"headwater: {error}", file=sys.stderr, flush=True)
         return EXIT_USAGE
+    except ImportError as error:
+        return fail(EXIT_FAILED, why_missing(error))
     return 0
 
 
@@ -181,14 +185,18 @@ def _ask(
         request.add_header("Content-Type", "application/json")
         request.data = json.dumps(body).encode()
     try:
-        with urlopen(request, timeout=TIMEOUT_S) as answer:
+        with urlopen(request, timeout=TIMEOUT_S, context=trusted()) as answer:
             content = answer.read()
     except HTTPError as error:
         with error:
             raise Failed(f"{error.code}: {_reason(error.read())}") from None
-    except URLError as error:
-        raise Failed(f"cannot reach {url}: {error.reason}") from None
-    found: dict[str, Any] = json.loads(content) if content else {}
+    except (OSError, HTTPException) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        raise Failed(f"cannot reach {url}: {str(reason).strip()}") from None
+    try:
+        found: dict[str, Any] = json.loads(content) if content else {}
+    except ValueError:
+        raise Failed(f"what answers at {url} is not Headwater") from None
     return found
 
 

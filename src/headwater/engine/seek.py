@@ -105,6 +105,5 @@ def from_tail(shard: Shard, stream: Stream, count: int) -> Position:
     """`count` messages before the durable tail, or as far back as data is retained."""
     if count == 0 or stream.tail == stream.state.first:
         return stream.tail
-    # Not counted by the state, which may be a commit ahead of the durable tail.
-    messages = message_at(shard, stream, SeqNum(stream.tail.seq - 1)) + 1
-    return find_message(shard, stream, messages - count)
+    # Not told from the last record: that may be a command, which is no message.
+    return find_message(shard, stream, message_count(stream) - count)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from headwater.core.errors import Corruption
 from headwater.server.listening import StartFailed
 from headwater.server.settings import Settings
 from headwater.storage.memory import MemoryStore
@@ -25,7 +26,9 @@ def open_store(settings: Settings) -> Store:
         reason = f"cannot use the data folder {settings.data_dir}: {(error.strerror or '').lower()}"
         raise StartFailed(reason) from error
     except Exception as error:  # rocksdict raises nothing more telling
-        raise StartFailed(_explain(settings.data_dir, str(error))) from error
+        is_damaged = isinstance(error, Corruption) or str(error).startswith("Corruption")
+        hint = " (see headwater recover)" if is_damaged else ""
+        raise StartFailed(_explain(settings.data_dir, str(error)) + hint) from error
 
 
 def _explain(data_dir: str, message: str) -> str:

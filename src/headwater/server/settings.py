@@ -22,7 +22,15 @@ ENVIRONMENT_PREFIX = "HEADWATER_"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
 
 # Read by the command line's clients, so they may well be set where a server is started.
-FOREIGN_VARIABLES = frozenset({CONFIG_VARIABLE, "HEADWATER_URL", "HEADWATER_TOKEN"})
+FOREIGN_VARIABLES = frozenset(
+    {
+        CONFIG_VARIABLE,
+        "HEADWATER_URL",
+        "HEADWATER_TOKEN",
+        "HEADWATER_ENCRYPTION_KEY",
+        "HEADWATER_CA_FILE",
+    }
+)
 
 DAY_S = 24 * 3600
 ROOT_TOKEN_MIN = 16
@@ -33,7 +41,7 @@ class SettingsError(Exception):
 
 
 def _setting(group: str, default: object, kind: Kind, doc: str, *, secret: bool = False) -> Any:
-    metadata = {"group": group, "kind": kind, "doc": doc}
+    metadata = {"group": group, "kind": kind, "doc": doc, "secret": secret}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -257,7 +265,7 @@ class Settings:
     root_token: str = _setting(
         "Access",
         "",
-        kinds.text("TOKEN", "a secret of your own"),
+        kinds.text("TOKEN", f"a secret of your own, of {ROOT_TOKEN_MIN} characters or more"),
         "With `auth`: a token that permits everything and is kept nowhere, besides those that "
         "were issued. Set it in the environment: others can see the flags of a process.",
         secret=True,
@@ -321,6 +329,7 @@ class Entry:
     default: Any
     kind: Kind
     doc: str
+    secret: bool
 
     @property
     def flag(self) -> str:
@@ -383,8 +392,9 @@ def _parse(entry: Entry, given: object, source: str) -> Any:
     try:
         return entry.kind.parse(given)
     except (ValueError, OverflowError):
+        shown = "" if entry.secret else f" = {given!r}"
         raise SettingsError(
-            f"{entry.name} = {given!r} (from {source}) is not allowed; use {entry.kind.allowed}"
+            f"{entry.name}{shown} (from {source}) is not allowed; use {entry.kind.allowed}"
         ) from None
 
 
@@ -422,7 +432,7 @@ Every setting of `headwater serve` can be given in four places. The later one wi
 4. a flag: `--long-poll-timeout 5`.
 
 A key or a `HEADWATER_` variable that is not a setting is refused, so a misspelt one cannot go
-unnoticed.
+unnoticed. Those that [other commands](cli.md) read are left to them.
 
 - Sizes are numbers of bytes, or have a unit: `64KiB`, `32MiB`, `2GiB` (powers of 1024), `10MB`
   (powers of 1000).

@@ -26,6 +26,7 @@ from rocksdict import (
 )
 
 from headwater.core.limits import KIB, MIB
+from headwater.storage.log_damage import refuse_endless, spell_out
 from headwater.storage.store import Batch, StoreBusy
 
 _MEMTABLE_BYTES = 64 * MIB
@@ -63,6 +64,8 @@ class RocksStore:
         options = _options(cache_bytes)
         if drop_damaged_tail:
             options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+            spell_out(folder)
+        refuse_endless(folder)
         self._db = Rdict(str(folder), options, access_type=access)
         self._logged = WriteOptions()
         self._logged.no_slowdown = True

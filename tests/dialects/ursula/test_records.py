@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
+from tests.support.builders import fence
 from tests.support.durable import JSON, TEXT, token
 from tests.support.ursula import NUMBERED, UrsulaServer
 
@@ -44,6 +46,12 @@ def test_reading_by_number(numbered: UrsulaServer, query: str, start: int, next_
     assert reply.headers["stream-record-next"] == str(next_)
     assert reply.up_to_date == (next_ == 10)
     assert reply.next == token(next_, 3 * next_)
+
+
+def test_the_last_records_are_not_those_of_commands(numbered: UrsulaServer) -> None:
+    numbered.runner.together(structs.replace(fence("s", "new writer"), bucket="demo"))
+    for query in ("tail_records=1", "offset=tail:1"):
+        assert json.loads(numbered.query("demo/s", query).body) == [[9]]
 
 
 def test_record_view_envelope(numbered: UrsulaServer) -> None:

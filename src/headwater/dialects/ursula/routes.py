@@ -27,7 +27,7 @@ from headwater.dialects.ursula.snapshots import (
     bootstrap,
     delete_snapshot,
     get_snapshot,
-    locate,
+    locate_first,
     parse_where,
     put_snapshot,
 )
@@ -243,7 +243,7 @@ class UrsulaDialect:
         where = parse_where(_rest(request), request.query)
 
         def look() -> Position:
-            return locate(engine, engine.open(*address), where)
+            return locate_first(engine, engine.open(*address), where)
 
         def submit(to: Position) -> Pending[Response]:
             command = TrimToSnapshot(*address, engine.clock.now_ms(), to)

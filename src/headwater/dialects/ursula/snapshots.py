@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator
 
 from headwater.core import jsonmode
 from headwater.core.commands import PublishSnapshot
-from headwater.core.errors import Conflict, DiskFull, HeadwaterError, InvalidRequest, NotFound
+from headwater.core.errors import (
+    Conflict,
+    DiskFull,
+    HeadwaterError,
+    InvalidRequest,
+    NotFound,
+    OffsetTrimmed,
+    StorageFailed,
+)
 from headwater.core.pending import Pending
 from headwater.core.records import COMMAND, CONTINUES
 from headwater.core.stream import Snapshot
@@ -75,7 +83,7 @@ def locate(engine: Engine, stream: Stream, where: Where) -> Position:
     past = (
         where.byte > tail.byte
         if isinstance(where, (AtByte, Position))
-        else where.number > seek.message_count(stream)
+        else stream.state.json and where.number > seek.message_count(stream)
     )
     if past:
         raise Conflict(f"the offset is past the tail. tail={offsets.render(tail).decode()}")
@@ -83,6 +91,15 @@ def locate(engine: Engine, stream: Stream, where: Where) -> Position:
     if position != tail and isinstance(where, Position):
         engine.read_now(stream, position, 1)  # a token must be one we gave out
     return position
+
+
+def locate_first(engine: Engine, stream: Stream, where: Where) -> Position:
+    """The same for what is to be the first record. It never goes back: before what is retained it
+    is a Conflict."""
+    try:
+        return locate(engine, stream, where)
+    except OffsetTrimmed as error:
+        raise Conflict("more than that is dropped already") from error
 
 
 # -- in
@@ -200,7 +217,8 @@ class _Receiving:
         self._store()
 
     def _published(self, outcome: bool | Exception) -> None:
-        if outcome is not True:
+        # After a failed sync it may be the stream's: the next start knows, and removes it if not.
+        if outcome is not True and not isinstance(outcome, StorageFailed):
             self._drop()
         if isinstance(outcome, Exception):
             self.answer.fail(outcome)
