@@ -23,22 +23,19 @@ from headwater.version import VERSION
 
 TIMEOUT_S = 15
 
-# What a failing disk looks like from Python: `flush_wal` raises, once the server is up.
+# What a failing disk looks like from Python: `flush_wal` raises. Figures of usage are saved when a
+# minute is over; should that be now, theirs would be the sync that fails.
 FAILING_SYNC = """
 import sys
 from headwater.cli.main import main
+from headwater.engine import stored, usage
 from headwater.storage.rocks import RocksStore
 
-synced = []
-sync = RocksStore.sync
+def fail(self):
+    raise OSError("Input/output error")
 
-def fail_after_the_first(self):
-    synced.append(1)
-    if len(synced) > 1:
-        raise OSError("Input/output error")
-    sync(self)
-
-RocksStore.sync = fail_after_the_first
+RocksStore.sync = fail
+stored.to_next_minute_s = usage.to_next_minute_s = lambda engine: 3600.0
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -155,8 +152,10 @@ def test_a_second_signal_ends_it_at_once() -> None:
 
 def test_a_failed_sync_ends_it_with_a_code_of_its_own(tmp_path: Path) -> None:
     arguments = ("serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
+    with started(*arguments) as server:  # the first start has writes of its own
+        assert server.exchange(put("a")).startswith(b"HTTP/1.1 201 ")
     with started(*arguments, script=FAILING_SYNC) as server:
-        assert server.exchange(put("a")).startswith(b"HTTP/1.1 503 ")
+        assert server.exchange(put("b")).startswith(b"HTTP/1.1 503 ")
         assert server.wait() == 3
         server.wait_for("headwater: storage failed")
 
