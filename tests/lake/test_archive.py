@@ -172,6 +172,14 @@ def test_json_columns_of_parts_agree() -> None:
     assert str(rows["day"][0].as_py()) == "2026-01-31"
 
 
+def test_numbers_may_be_too_long_for_a_fraction() -> None:
+    parts = [
+        to_rows(with_values(value), SCHEMA, json=True)
+        for value in (b'{"a": 1152921504606846977}', b'{"a": 1.5}')
+    ]
+    assert join_rows(parts, SCHEMA)["a"].to_pylist() == [2.0**60, 1.5]
+
+
 def with_values(*values: bytes) -> pa.Table:
     table = records(*range(len(values)))
     return table.set_column(table.column_names.index("value"), "value", pa.array(values))

@@ -33,14 +33,14 @@ def dying(ref: TableRef, steps: int) -> LakeTable:
     """A table whose owner lives for so many changes of its folder."""
     table = open_table(ref)
     folder = table.folder
-    write, delete = folder.write, folder.delete
+    write, create, delete = folder.write, folder.create, folder.delete
     left = iter(range(steps))
 
-    def counted(change: Callable[..., None]) -> Callable[..., None]:
-        def changed(*arguments: Any) -> None:
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any) -> Any:
             if next(left, None) is None:
                 raise Crash
-            change(*arguments)
+            return change(*arguments)
 
         return changed
 
@@ -51,7 +51,8 @@ def dying(ref: TableRef, steps: int) -> LakeTable:
         folder.delete(source)
 
     patched: Any = folder
-    patched.write, patched.delete, patched.move = counted(write), counted(delete), move
+    patched.write, patched.create = counted(write), counted(create)
+    patched.delete, patched.move = counted(delete), move
     return table
 
 
@@ -200,6 +201,55 @@ def test_the_counts_of_steps_are_right(ref: TableRef) -> None:
     last = dying(ref, STEPS_OF_A_COMMIT - 1)
     with pytest.raises(Crash):
         last.commit(write_files(last.layout, new, "new"), Mark("q", 3))
+
+
+def test_what_is_joined_beside_an_overwrite_does_not_come_back(ref: TableRef) -> None:
+    """It has looked at the files before they were exchanged."""
+    for batch in range(2):
+        add(open_table(ref), rows(batch), batch)
+    table: Any = open_table(ref)
+    files, raced = table.files, iter([True])
+
+    def late() -> list[Any]:
+        found: list[Any] = files()
+        if next(raced, False):
+            assert open_table(ref).compact(1 << 20, "joined") == 2
+        return found
+
+    table.files = late
+    table.commit(write_files(table.layout, rows(7), "new"), Mark("q", 2), overwrite=True)
+    assert offsets(open_table(ref)) == [7]
+
+
+def test_upkeep_that_was_taken_for_dead_does_not_join_files_again(ref: TableRef) -> None:
+    """A machine may sleep for longer than a lease lasts."""
+    for batch in range(2):
+        add(open_table(ref), rows(batch), batch)
+    table: Any = open_table(ref)
+    record, raced = table._record, iter([True])  # noqa: SLF001
+
+    def asleep(*arguments: Any, **named: Any) -> bool:
+        if next(raced, False):
+            assert open_table(ref).compact(1 << 20, "meanwhile") == 2
+        return bool(record(*arguments, **named))
+
+    table._record = asleep  # noqa: SLF001
+    assert table.compact(1 << 20, "joined") == 0
+    assert offsets(open_table(ref)) == [0, 1]
+
+
+@pytest.mark.parametrize("steps", range(STEPS_OF_A_COMMIT + 2))
+def test_an_overwrite_that_a_crash_cut_off_and_spark_repeats_replaces_all(
+    ref: TableRef, store: ObjectStore | None, steps: int
+) -> None:
+    add(open_table(ref), rows(0), 0)
+    first = dying(ref, steps)
+    with suppress(Crash):
+        first.commit(write_files(first.layout, rows(7), "first"), Mark("q", 1), overwrite=True)
+    assert offsets(open_table(ref)) in ([0], [7])
+    table = open_table(ref)
+    table.commit(write_files(table.layout, rows(7), "again"), Mark("q", 1), overwrite=True)
+    assert_holds(ref, store, 7)
 
 
 @pytest.mark.parametrize("steps", range(STEPS_OF_A_COMMIT + 1))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.lake.errors import LakeError
 from headwater.lake.locations import Folder
 from headwater.lake.ranges import Range, add_ranges, join, read_own, read_ranges
 
@@ -45,6 +46,30 @@ def test_a_repeat_changes_nothing(folder: Folder) -> None:
     add_ranges(folder, "q", [span(0, 10, batch=0)])
     once = add_ranges(folder, "q", [span(10, 20, batch=1)])
     assert add_ranges(folder, "q", [span(10, 20, batch=1)]) == once == read_own(folder, "q")
+
+
+def test_a_batch_that_brings_more_when_it_is_repeated_is_refused(folder: Folder) -> None:
+    """The table has it as it was. So its checkpoint was put back, and planned it anew."""
+    add_ranges(folder, "q", [span(0, 10, batch=0)])
+    known = add_ranges(folder, "q", [span(10, 20, batch=1)])
+    assert add_ranges(folder, "q", [span(10, 15, batch=1)]) == known
+    for more in (span(10, 30, batch=1), span(15, 21, batch=0), span(0, 1, stream="t", batch=1)):
+        with pytest.raises(LakeError, match="the checkpoint is older than the table"):
+            add_ranges(folder, "q", [more])
+    assert read_own(folder, "q") == known
+
+
+def test_ranges_of_a_table_that_was_dropped_are_not_of_the_next(folder: Folder) -> None:
+    add_ranges(folder, "q", [span(0, 10, batch=0)], "first")
+    assert extents(read_ranges(folder, "first")) == [("1", 0, 10)]
+    assert read_ranges(folder, "second") == []
+    add_ranges(folder, "q", [span(10, 20, batch=1)], "second")
+    assert extents(read_ranges(folder, "second")) == [("1", 10, 20)]
+
+
+def test_ranges_of_an_older_version_do_not_say_their_table(folder: Folder) -> None:
+    add_ranges(folder, "q", [span(0, 10, batch=0)])
+    assert extents(read_ranges(folder, "any")) == [("1", 0, 10)]
 
 
 def test_what_is_settled_is_one_batch_behind(folder: Folder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from headwater.lake.tables import (
     COMMIT_TRIES,
     FORMATS,
     ORPHAN_S,
+    DataFile,
     LakeError,
     LakeTable,
     Mark,
@@ -115,6 +117,54 @@ def test_a_driver_that_comes_late_with_a_batch_adds_nothing(local: LakeTable) ->
     assert offsets(local) == [0]
 
 
+class Late(list[DataFile]):
+    """Files of a batch. When its commit comes to them, another driver has committed the batch."""
+
+    def __init__(self, files: Sequence[DataFile], first: Callable[[], None]) -> None:
+        super().__init__(files)
+        self._first = iter([first])
+
+    def __iter__(self) -> Iterator[DataFile]:
+        for commit in self._first:
+            commit()
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("before", [0, 1])
+def test_of_two_drivers_that_commit_a_batch_at_once_one_does(
+    local: LakeTable, before: int, overwrite: bool
+) -> None:
+    for batch in range(before):
+        add(local, rows(batch), batch)
+    mark = Mark("q", before)
+    one, two = open_table(local.ref), open_table(local.ref)
+    first, second = (write_files(local.layout, rows(9), name) for name in ("one", "two"))
+    late = Late(second, lambda: one.commit(first, mark, overwrite=overwrite))
+    two.commit(late, mark, overwrite=overwrite)
+    assert offsets(local) == [*range(0 if overwrite else before), 9]
+    assert seen_by_others(local.ref)["offset"].to_pylist() == offsets(local)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_driver_looks_for_a_batch_where_it_commits_it(format: str, tmp_path: Path) -> None:
+    """What another commits between the two has to be in its way."""
+    one, two = make(tmp_path, format), make(tmp_path, format)
+    first, second = (write_files(one.layout, rows(9), name) for name in ("one", "two"))
+    existing = two._existing  # type: ignore[attr-defined]  # noqa: SLF001
+    raced = iter([True])
+
+    def late() -> Any:
+        found = existing()
+        if next(raced, False):
+            one.commit(first, Mark("q", 0))
+        return found
+
+    two._existing = late  # type: ignore[attr-defined]  # noqa: SLF001
+    two.commit(second, Mark("q", 0))
+    assert offsets(one) == [9]
+
+
 def test_a_table_keeps_its_partitions(local: LakeTable) -> None:
     with pytest.raises(LakeError, match="is partitioned by bucket, stream, day, not by day; leave"):
         open_table(replace(local.ref, partition_by=("day",))).evolve(SCHEMA)
@@ -192,6 +242,21 @@ def test_columns_are_added_and_are_null_before(table: LakeTable, store: ObjectSt
     add(table, rows(2), 2)
     assert read(table)["amount"].to_pylist() == [None, 2.5, None]
     assert seen_by_others(table.ref, store)["offset"].to_pylist() == [0, 1, 2]
+
+
+def test_a_table_stays_itself_whatever_is_done_to_it(format: str, tmp_path: Path) -> None:
+    table = make(tmp_path, format)
+    first = table.identity
+    for batch in range(2):
+        add(table, rows(batch), batch)
+    table.evolve(pa.schema([*SCHEMA, ("more", pa.int64())]))
+    table.compact(1 << 20, "joined")
+    table.clean(0, table.folder.now_s() + 1)
+    table.commit(write_files(table.layout, rows(7), "new"), Mark("q", 2), overwrite=True)
+    assert first == table.identity == open_table(table.ref).identity
+    others = {make(tmp_path / f"other-{each}", each).identity for each in FORMATS}
+    assert first not in others or format == "parquet"
+    assert len(others) == len(FORMATS)
 
 
 def test_an_overwrite_replaces_everything(table: LakeTable, store: ObjectStore | None) -> None:

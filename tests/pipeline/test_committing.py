@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from headwater.lake import archive, archiving
 from headwater.lake.columns import kinds_of, settle
 from headwater.lake.files import write_files
 from headwater.lake.ranges import read_ranges
-from headwater.lake.tables import FORMATS, Mark, TableRef, open_table
+from headwater.lake.tables import FORMATS, LakeError, Mark, TableRef, open_table
 from headwater.pipeline import lake_source
 from headwater.pipeline.lake_source import LakeWriter, SinkOptions, Written
 from headwater.spark.offsets import Cut, Offset, encode
@@ -41,6 +42,12 @@ class Archiving:
         self.query = query
         self.ref = TableRef(format, str(streams.folder / "lake" / "orders"), archive.PARTITIONS)
         self.checkpoint = streams.folder / query
+
+    @property
+    def end(self) -> int:
+        """Where its table ends."""
+        table = open_table(self.ref)
+        return read_ranges(table.folder, table.identity)[-1].end
 
     def plan(self, batch: int, end: int) -> None:
         """As Spark notes where a batch ends, before it begins."""
@@ -172,6 +179,37 @@ def test_a_commit_is_not_on_disk_before_what_it_is_of(
     job.run(1, 5, 12)
     assert seen == [(False, 0), (True, 0)]
     assert streams.at("s").first == 5
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_records_are_not_forgotten_when_a_checkpoint_is_put_back(
+    streams: Streams, format: str
+) -> None:
+    """Spark then plans a batch anew that the table has: with other records."""
+    job = Archiving(streams, format)
+    job.run(0, 0, 5)
+    job.run(1, 5, 12)
+    with pytest.raises(LakeError, match="Remove the checkpoint"):
+        job.run(1, 5, 15, attempt=1)
+    assert job.end == 12
+    assert streams.at("s").first == 5
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_records_are_not_forgotten_that_a_table_had_before_it_was_dropped(
+    streams: Streams, format: str
+) -> None:
+    job = Archiving(streams, format)
+    job.run(0, 0, 5)
+    table: Any = open_table(job.ref)
+    if format == "iceberg":
+        table._catalog.drop_table(table._name)  # noqa: SLF001
+    else:
+        shutil.rmtree(Path(job.ref.location) / "_delta_log")
+    job.run(1, 5, 12)
+    job.run(2, 12, 20)
+    assert read(open_table(job.ref))["offset"].to_pylist() == list(range(5, 20))
+    assert streams.at("s").first == 0
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -56,7 +56,7 @@ class ArchiveReader:
     def _reload(self) -> None:
         found: dict[str, list[Range]] = {}
         if self._table.schema() is not None:
-            for each in read_ranges(self._table.folder):
+            for each in read_ranges(self._table.folder, self._table.identity):
                 found.setdefault(each.stream_id, []).append(each)
         self._ranges = found
 

@@ -60,7 +60,7 @@ def change_columns(rows: pa.Table, changed: Mapping[str, Column | None]) -> pa.T
     for name, column in changed.items():
         if column is None:
             continue
-        values = rows[name].cast(KINDS[column.kind])
+        values = rows[name].cast(KINDS[column.kind], safe=False)  # as near as fractions come
         if column.name in kept.column_names:  # a field has the name that another one's values get
             at = kept.column_names.index(column.name)
             kept = kept.set_column(at, column.name, pc.coalesce(kept[column.name], values))

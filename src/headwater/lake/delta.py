@@ -81,6 +81,10 @@ class DeltaLake:
             raise FileNotFoundError(f"there is no Delta table at {self.folder.location}")
         return table
 
+    @property
+    def identity(self) -> str:
+        return str(self._existing().metadata().id)
+
     def schema(self) -> pa.Schema | None:
         table = self._open()
         return None if table is None else pa.schema(table.schema().to_arrow())
@@ -106,16 +110,15 @@ class DeltaLake:
             table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
 
     def committed(self, mark: Mark) -> bool:
-        last = self._existing().transaction_version(mark.query)
-        return last is not None and last >= mark.batch
+        return _has(self._existing(), mark)
 
     def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
         retried(lambda: self._commit(files, mark, overwrite), _RACES)
 
     def _commit(self, files: Sequence[DataFile], mark: Mark, overwrite: bool) -> None:
-        if self.committed(mark):
+        table = self._existing()  # once: who commits this batch after that look is in conflict
+        if _has(table, mark):
             return
-        table = self._existing()
         table.create_write_transaction(
             [_add(file) for file in files],
             mode="overwrite" if overwrite else "append",
@@ -188,6 +191,11 @@ class DeltaLake:
             full=full,
         )
         return len(there.intersection(unquote(path) for path in listed))
+
+
+def _has(table: DeltaTable, mark: Mark) -> bool:
+    last = table.transaction_version(mark.query)
+    return last is not None and last >= mark.batch
 
 
 def _add(file: DataFile) -> AddAction:

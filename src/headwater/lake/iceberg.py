@@ -22,6 +22,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue, And, EqualTo
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.schema import index_name_by_id
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, LongType
@@ -57,6 +58,10 @@ _QUERY, _BATCH = "headwater.query", "headwater.batch"
 _MARK = "headwater.mark."
 """Table properties: the last batch of each query. They outlive the snapshots."""
 
+_LIBRARY_RETRIES = "commit.retry.num-retries"
+"""pyiceberg repeats a commit that was not first. We do so ourselves, and look at the marks again:
+it may be this very batch that was."""
+
 
 class IcebergLake:
     """See LakeTable."""
@@ -81,11 +86,14 @@ class IcebergLake:
         if self._table is None:
             raise FileNotFoundError(f"there is no Iceberg table {self.ref.location}")
         self._table.refresh()
+        self._table.metadata.properties[_LIBRARY_RETRIES] = "0"  # here alone, not in the catalog
         return self._table
 
     @property
     def folder(self) -> Folder:
-        table = self._existing()
+        return self._folder_of(self._existing())
+
+    def _folder_of(self, table: Table) -> Folder:
         return self._at(table.location(), table.io.properties)
 
     def _at(self, location: str, properties: Mapping[str, Any]) -> Folder:
@@ -105,6 +113,10 @@ class IcebergLake:
     def layout(self) -> Layout:
         folder, by = self.folder, self.ref.partition_by
         return Layout(folder.location, folder.storage, by, stores_partitions=True)
+
+    @property
+    def identity(self) -> str:
+        return str(self._existing().metadata.table_uuid)
 
     def schema(self) -> pa.Schema | None:
         if self._table is None:
@@ -140,42 +152,43 @@ class IcebergLake:
                         update.add_identity(column)
 
     def committed(self, mark: Mark) -> bool:
-        last = self._existing().properties.get(_MARK + mark.query)
-        return last is not None and int(last) >= mark.batch
+        return _has(self._existing(), mark)
 
     def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
         retried(lambda: self._commit(files, mark, overwrite), _RACES)
 
     def _commit(self, files: Sequence[DataFile], mark: Mark, overwrite: bool) -> None:
-        if self.committed(mark):
+        table = self._existing()  # once: who commits this batch after that look is in conflict
+        if _has(table, mark):
             return
-        old = self._scan() if overwrite else []
-        with self._existing().transaction() as transaction:
+        old = self._scan(table) if overwrite else []
+        with table.transaction() as transaction:
             transaction.set_properties({_MARK + mark.query: str(mark.batch)})
-            self._exchange(transaction, files, old, mark)
+            self._exchange(table, transaction, files, old, mark)
 
     def _exchange(
         self,
+        table: Table,
         transaction: Transaction,
         new: Sequence[DataFile],
         old: Sequence[IcebergFile],
         mark: Mark,
     ) -> None:
         properties = {_QUERY: mark.query, _BATCH: str(mark.batch)}
-        folder = self.folder
+        folder = self._folder_of(table)
         paths = [folder.url(file.path) for file in new]
         if old:
             with transaction.update_snapshot(properties).overwrite() as update:
                 for gone in old:
                     update.delete_data_file(gone)
-                for added in _describe(transaction, self._existing(), paths):
+                for added in _describe(transaction, table, paths):
                     update.append_data_file(added)
         elif paths:
             transaction.add_files(paths, properties, check_duplicate_files=False)
 
-    def _scan(self, where: Mapping[str, str] | None = None) -> list[IcebergFile]:
+    def _scan(self, table: Table, where: Mapping[str, str] | None = None) -> list[IcebergFile]:
         """All files, or at least those of the partitions with these values."""
-        table, version = self._existing(), self.ref.version
+        version = self.ref.version
         snapshot = None if version is None else int(version)
         if snapshot is not None and table.snapshot_by_id(snapshot) is None:
             raise LakeError(f"no such version of the table. version={version}")  # else no rows
@@ -191,8 +204,23 @@ class IcebergLake:
 
     def files(self, where: Mapping[str, str] | None = None) -> list[DataFile]:
         table = self._existing()  # once: each time it is asked for, it is read anew
-        found = [_file(table, file) for file in self._scan(where)]
+        self._check_columns(table)
+        found = [_file(table, file) for file in self._scan(table, where)]
         return [file for file in found if matches(file, where)]
+
+    def _check_columns(self, table: Table) -> None:
+        """Files are read by the names of their columns, which may be those of another time."""
+        now = index_name_by_id(table.schema())
+        for schema in table.schemas().values():
+            then = index_name_by_id(schema)
+            ids = {name: id for id, name in then.items()}
+            for id, name in now.items():
+                if then.get(id, name) != name or ids.get(name, id) != id:
+                    raise LakeError(
+                        f"the column {name} of the table {self.ref.location} was renamed, or took "
+                        "the name of another, which cannot be read here; have the engine that did "
+                        "so write the table anew"
+                    )
 
     def current_version(self) -> str:
         snapshot = self._existing().current_snapshot()
@@ -208,12 +236,12 @@ class IcebergLake:
         paths = {file.path for each in joined for file in each.old}
         for _ in range(COMMIT_TRIES):
             table = self._existing()
-            old = [file for file in self._scan() if _path(table, file) in paths]
+            old = [file for file in self._scan(table) if _path(table, file) in paths]
             if len(old) < len(paths):
                 break  # somebody has overwritten or joined them meanwhile
             try:
                 with table.transaction() as transaction:
-                    self._exchange(transaction, new, old, Mark("maintenance", 0))
+                    self._exchange(table, transaction, new, old, Mark("maintenance", 0))
                 return len(old)
             except _RACES:
                 continue
@@ -230,9 +258,9 @@ class IcebergLake:
         known = _all_paths(table) | _all_metadata(table)
         folder, removed = self.folder, 0
         for file in [*folder.walk("data"), *folder.walk("metadata")]:
-            url = folder.url(file.path)
-            keep_s = older_than_s if url in counted else max(older_than_s, ORPHAN_S)
-            if url not in known and file.written_s <= now_s - keep_s and _is_ours(file.path):
+            place = _place(folder.url(file.path))
+            keep_s = older_than_s if place in counted else max(older_than_s, ORPHAN_S)
+            if place not in known and file.written_s <= now_s - keep_s and _is_ours(file.path):
                 folder.delete(file.path)
                 removed += 1
         return removed
@@ -280,9 +308,14 @@ def _equal(table: Table, where: Mapping[str, str]) -> Any:
     return narrowed
 
 
+def _has(table: Table, mark: Mark) -> bool:
+    last = table.properties.get(_MARK + mark.query)
+    return last is not None and int(last) >= mark.batch
+
+
 def _all_paths(table: Table) -> set[str]:
     """Of the files of all snapshots."""
-    return set(table.inspect.all_files()["file_path"].to_pylist())
+    return {_place(path) for path in table.inspect.all_files()["file_path"].to_pylist()}
 
 
 def _all_metadata(table: Table) -> set[str]:
@@ -291,7 +324,13 @@ def _all_metadata(table: Table) -> set[str]:
     manifests: list[str] = table.inspect.all_manifests()["path"].to_pylist()
     lists = [snapshot.manifest_list for snapshot in metadata.snapshots]
     logged = [entry.metadata_file for entry in metadata.metadata_log]
-    return {absolute(path) for path in (*manifests, *lists, *logged, table.metadata_location)}
+    return {_place(path) for path in (*manifests, *lists, *logged, table.metadata_location)}
+
+
+def _place(path: str) -> str:
+    """What all names of one file have in common: engines call a store by several schemes, such as
+    s3 and s3a, and may say file:// or not."""
+    return absolute(path).rpartition("://")[2]
 
 
 def _is_ours(path: str) -> bool:
@@ -300,7 +339,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _path(table: Table, file: IcebergFile) -> str:
-    return file.file_path.removeprefix(f"{absolute(table.location())}/")
+    return _place(file.file_path).removeprefix(f"{_place(table.location())}/")
 
 
 def _file(table: Table, file: IcebergFile) -> DataFile:
@@ -327,7 +366,8 @@ def _describe(
 def _text(name: str, value: Any, table: Table) -> str | None:
     if value is None:
         return None
-    if isinstance(table.schema().find_field(name).field_type, DateType):
+    column = table.schema().as_struct().field_by_name(name)  # none for one that is computed
+    if column is not None and isinstance(column.field_type, DateType):
         return days_to_date(value).isoformat() if isinstance(value, int) else value.isoformat()
     return str(value)
 

@@ -32,8 +32,8 @@ def is_url(location: str) -> bool:
 
 def absolute(location: str) -> str:
     """A path that does not depend on the working directory; URLs as they are."""
-    if location.startswith("file://"):
-        location = location.removeprefix("file://")
+    if location.startswith("file:/"):  # followed by two more, or as Java has it by none
+        location = f"/{location.removeprefix('file:').lstrip('/')}"
     return location.rstrip("/") if is_url(location) else os.path.abspath(location)
 
 
@@ -73,16 +73,35 @@ class Folder:
 
     def write(self, path: str, data: bytes) -> None:
         """Replace a file in one step: a reader sees the old one or the new one whole."""
+        if self._is_local:
+            os.replace(self._written_aside(path, data), self._full(path))
+        else:
+            self._put(path, data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """The same for a file that is not there; False if it is. On a disk, of two that come at the
+        same moment one is refused. An object store is asked first, which leaves a moment."""
+        if self._is_local:
+            return _link(self._written_aside(path, data), self._full(path))
+        if self.exists(path):
+            return False
+        self._put(path, data)
+        return True
+
+    def _put(self, path: str, data: bytes) -> None:
+        with self._fs.open_output_stream(self._full(path)) as stream:
+            stream.write(data)
+
+    def _written_aside(self, path: str, data: bytes) -> str:
+        """On disk when this returns: a loss of power must not leave the name without the bytes."""
         full = self._full(path)
         self._make_parent(full)
-        if not self._is_local:
-            with self._fs.open_output_stream(full) as stream:
-                stream.write(data)
-            return
         temporary = f"{full}.{secrets.token_hex(8)}.tmp"
-        with self._fs.open_output_stream(temporary) as stream:
-            stream.write(data)
-        os.replace(temporary, full)
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # noqa: TID251 (of a table, not of the server)
+        return temporary
 
     def read(self, path: str) -> bytes | None:
         """None when there is no such file."""
@@ -146,6 +165,21 @@ class Folder:
             if info.type == pafs.FileType.File:
                 written = 0.0 if info.mtime_ns is None else info.mtime_ns / 1e9
                 yield Found(info.path[len(self._root) + 1 :], info.size, written)
+
+
+def _link(temporary: str, full: str) -> bool:
+    try:
+        os.link(temporary, full)
+    except FileExistsError:
+        return False
+    except OSError:  # a disk without links
+        if os.path.exists(full):
+            return False
+        os.replace(temporary, full)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+    return True
 
 
 def _open(location: str, storage: Mapping[str, str]) -> tuple[Any, str]:

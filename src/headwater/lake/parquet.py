@@ -61,7 +61,7 @@ _PARTITIONS = b"headwater.partition_by"
 _COMMITS = f"{LISTED_PREFIX}/commits"
 _VERSIONS = f"{LISTED_PREFIX}/versions"
 _MAINTENANCE = "maintenance"
-"""The query that compactions are recorded under."""
+"""The query that compactions are recorded under, and overwrites: one after the other."""
 _OFFSETS = re.compile(r"(?:^|/)([0-9]{20})-([0-9]{20})-[^/]*$")
 
 
@@ -90,6 +90,10 @@ class ParquetLake:
             suffix=f".parquet{STAGED}",
             named_folders=True,
         )
+
+    @property
+    def identity(self) -> str:
+        return "parquet"  # whoever drops it removes its folder
 
     def schema(self) -> pa.Schema | None:
         known = self._stored_schema()
@@ -143,10 +147,27 @@ class ParquetLake:
     def commit(self, files: Sequence[DataFile], mark: Mark, *, overwrite: bool = False) -> None:
         if self.committed(mark):
             return
-        self._finish_last(_MAINTENANCE)  # else others see rows twice that a crash left so
-        old = [file.path for file in self.files()] if overwrite else []
-        self._finish(self._record(files, old, mark))
+        if overwrite:  # to do that again changes nothing, so the mark can follow
+            self._overwrite(files, mark)
+            files = ()
+        else:
+            self._finish_last(_MAINTENANCE)  # else others see rows twice that a crash left so
+        self._record(files, [], mark)  # unless another driver was first with this batch
+        self._finish(_commit_path(mark))
         self._forget_old(mark.query)
+
+    def _overwrite(self, files: Sequence[DataFile], mark: Mark) -> None:
+        """In one line with the upkeep: what that joins meanwhile would be left beside the new."""
+        for _ in range(COMMIT_TRIES):
+            following = Mark(_MAINTENANCE, self._finish_last(_MAINTENANCE) + 1)
+            if self.committed(mark):
+                return
+            old = [file.path for file in self.files()]
+            if self._record(files, old, following):
+                self._finish(_commit_path(following))
+                self._forget_old(_MAINTENANCE)
+                return
+        raise LakeError(f"files of the table {self.folder.location} are exchanged all the time")
 
     def _forget_old(self, query: str) -> None:
         marks = self._marks(query)
@@ -155,11 +176,10 @@ class ParquetLake:
 
     def _record(
         self, files: Sequence[DataFile], old: Sequence[str], mark: Mark, *, keep: bool = False
-    ) -> str:
-        path = f"{_COMMITS}/{quote(mark.query, safe='')}/{mark.batch:020}.json"
+    ) -> bool:
+        """False if there is such a commit already."""
         entry = {"add": [file.path for file in files], "remove": list(old), "keep": keep}
-        self.folder.write(path, json.dumps(entry).encode())
-        return path
+        return self.folder.create(_commit_path(mark), json.dumps(entry).encode())
 
     def _finish(self, path: str) -> None:
         """Do what a commit says. Twice is as good as once."""
@@ -259,7 +279,9 @@ class ParquetLake:
             if not all(self.folder.exists(path) for path in paths):
                 continue  # somebody has overwritten the table meanwhile
             mark = Mark(_MAINTENANCE, following)
-            self._finish(self._record([new], paths, mark, keep=True))
+            if not self._record([new], paths, mark, keep=True):
+                break  # the same, or somebody joins files who takes us for dead
+            self._finish(_commit_path(mark))
             following += 1
             done += len(paths)
         self._forget_old(_MAINTENANCE)
@@ -303,6 +325,10 @@ def _uncounted(entries: Iterable[Mapping[str, Any]], found: Mapping[str, int]) -
         else:
             return None
     return uncounted
+
+
+def _commit_path(mark: Mark) -> str:
+    return f"{_COMMITS}/{quote(mark.query, safe='')}/{mark.batch:020}.json"
 
 
 def _final(staged: str) -> str:

@@ -3,7 +3,7 @@
 One small Arrow file per query, `_headwater/ranges/{query}.arrow`, replaced after each commit of
 data. It may lag behind the data by the commit that a crash interrupted, never be ahead: whoever
 continues from it into the stream misses nothing and, reading no further in the table, repeats
-nothing.
+nothing. It says which table it is of: one that was dropped may leave it to the next in its place.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from headwater.lake.errors import LakeError
 from headwater.lake.locations import LISTED_PREFIX, Folder
 
 _FOLDER = f"{LISTED_PREFIX}/ranges"
 _SUFFIX = ".arrow"
 """Not Parquet, which whoever reads all such files below the table's folder would take for data."""
+_TABLE = b"headwater.table"
 
 SCHEMA = pa.schema(
     [
@@ -53,22 +55,28 @@ class Range:
         return self.bucket, self.stream, self.stream_id
 
 
-def read_ranges(folder: Folder) -> list[Range]:
-    """All that any query archived, joined where they touch, in the order of streams and numbers."""
+def read_ranges(folder: Folder, table: str | None = None) -> list[Range]:
+    """All that any query archived, joined where they touch, in the order of streams and numbers.
+    `table` is its identity, see LakeTable."""
     found: list[Range] = []
     for file in folder.walk(_FOLDER):
         if file.path.endswith(_SUFFIX):
-            found += _decode(folder.read(file.path))
+            found += _decode(folder.read(file.path), table)
     return join(found)
 
 
-def read_own(folder: Folder, query: str) -> list[Range]:
-    return _decode(folder.read(_path(query)))
+def read_own(folder: Folder, query: str, table: str | None = None) -> list[Range]:
+    return _decode(folder.read(_path(query)), table)
 
 
-def add_ranges(folder: Folder, query: str, added: Iterable[Range]) -> list[Range]:
-    """Note what a batch brought. To note it again changes nothing. Returns all of this query's."""
-    ranges = extend(read_own(folder, query), added)
+def add_ranges(
+    folder: Folder, query: str, added: Iterable[Range], table: str | None = None
+) -> list[Range]:
+    """Note what a batch brought. To note it again changes nothing. Returns all of this query's.
+
+    Raises LakeError if that is more than it brought when it was noted before.
+    """
+    ranges = extend(read_own(folder, query, table), added)
     rows = [
         [each.bucket for each in ranges],
         [each.stream for each in ranges],
@@ -79,9 +87,10 @@ def add_ranges(folder: Folder, query: str, added: Iterable[Range]) -> list[Range
         [each.settled for each in ranges],
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(rows, SCHEMA, strict=True)]
+    schema = SCHEMA if table is None else SCHEMA.with_metadata({_TABLE: table})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA) as writer:
-        writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     folder.write(_path(query), sink.getvalue().to_pybytes())
     return ranges
 
@@ -98,6 +107,8 @@ def extend(own: Iterable[Range], added: Iterable[Range]) -> list[Range]:
     newest = max((each.batch for each in ranges), default=-1)
     for each in added:
         at = last.get(each.key)
+        if each.batch <= newest and (at is None or each.end > ranges[at].end):
+            raise _set_back(each)
         if at is None or (each.first > ranges[at].end and each.batch > newest + 1):
             ranges.append(replace(each, settled=each.first))
         elif each.end > ranges[at].end:
@@ -105,6 +116,15 @@ def extend(own: Iterable[Range], added: Iterable[Range]) -> list[Range]:
             settled = known.settled if each.batch == known.batch else known.end
             ranges[at] = replace(known, end=each.end, batch=each.batch, settled=settled)
     return sorted(ranges, key=lambda each: (each.key, each.end))
+
+
+def _set_back(each: Range) -> LakeError:
+    """A batch counts once, so the table has its rows as they were the first time."""
+    return LakeError(
+        f"batch {each.batch} of this query is in the table already, and had no records of "
+        f"{each.bucket}/{each.stream} up to {each.end}: the checkpoint is older than the table. "
+        "Remove the checkpoint, and the archive goes on where its table ends"
+    )
 
 
 def join(ranges: Iterable[Range]) -> list[Range]:
@@ -123,10 +143,14 @@ def _path(query: str) -> str:
     return f"{_FOLDER}/{quote(query, safe='')}{_SUFFIX}"
 
 
-def _decode(data: bytes | None) -> list[Range]:
+def _decode(data: bytes | None, table: str | None) -> list[Range]:
     if data is None:
         return []
-    rows = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_pylist()
+    found = pa.ipc.open_file(pa.py_buffer(data))
+    of = (found.schema.metadata or {}).get(_TABLE)  # older versions did not say
+    if table is not None and of is not None and of.decode() != table:
+        return []
+    rows = found.read_all().to_pylist()
     return [
         Range(
             row["bucket"],

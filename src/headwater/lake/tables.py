@@ -119,6 +119,11 @@ class LakeTable(Protocol):
     def check(self) -> None:
         """Raises OSError when the place of its files cannot be used; see Folder.check."""
 
+    @property
+    def identity(self) -> str:
+        """Tells it from others that were in its place. Raises FileNotFoundError when there is no
+        table yet."""
+
     def schema(self) -> pa.Schema | None:
         """The columns, partitions included; None when there is no table yet."""
 

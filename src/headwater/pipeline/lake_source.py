@@ -127,7 +127,7 @@ class LakeDataSource(DataSource):
             checkpoint=given.get("checkpointLocation", ""),
         )
         wanted = archive.SCHEMA if options.archive else _arrow_schema(schema)
-        _check_partitions(wanted, options.table.partition_by)
+        _check_partitions(wanted, options.table)
         # Spark asks for a writer on the driver, anew for each batch: so it knows the columns that
         # the batch before has added, and executors need not open the table.
         table = reach_table(options.table)
@@ -159,13 +159,17 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     return plain_schema(found)
 
 
-def _check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    for name in partition_by:
+def _check_partitions(schema: pa.Schema, table: TableRef) -> None:
+    if table.format != "iceberg" and set(schema.names) <= set(table.partition_by):
+        raise LakeError("partition_by names all columns, and rows need one that it does not")
+    for name in table.partition_by:
         if name not in schema.names:
             raise LakeError(f"partition_by names {name}; the rows have {', '.join(schema.names)}")
         kind = schema.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind):
             raise LakeError(f"{name} is {kind}, which cannot be in the name of a partition")
+        if table.format == "parquet" and set(name) & set("/="):
+            raise LakeError(f"{name!r} cannot be in the name of a folder; rename the column")
 
 
 # -- writing
@@ -225,14 +229,15 @@ class LakeWriter(DataSourceStreamArrowWriter):
         ranges = self._note_ranges(table, written, mark) if self.options.archive else []
         table.folder.sync()  # before Spark notes that it is done, and the server forgets its copy
         if self.options.trim:
+            archived = read_ranges(table.folder, table.identity)
             with self.options.client() as client:
-                trim_settled(client, ranges, batchId, read_ranges(table.folder))
+                trim_settled(client, ranges, batchId, archived)
 
     def _note_ranges(self, table: LakeTable, written: Sequence[Written], mark: Mark) -> list[Range]:
         added = read_batch(self.options.checkpoint, self.options.table.storage, mark.batch)
         if added is None:
             added = _joined([each for message in written for each in message.ranges])
-        return add_ranges(table.folder, mark.query, added)
+        return add_ranges(table.folder, mark.query, added, table.identity)
 
     def _settled(self, table: LakeTable, written: Sequence[Written]) -> list[DataFile]:
         """The files, under names of columns that they and the table agree on."""

@@ -148,7 +148,9 @@ def continued(job: Archive, context: Context) -> Source:
     """The source of an archive whose query has no checkpoint, or has lost it: it begins where the
     table ends, so that nothing is archived twice."""
     table = open_table(job.table)
-    ends = {} if table.schema() is None else {r.key: r.end for r in read_ranges(table.folder)}
+    if table.schema() is None:
+        return job.source
+    ends = {each.key: each.end for each in read_ranges(table.folder, table.identity)}
     if not ends:
         return job.source
     options = parse_source(frames.source_options(job.source, context), streaming=True)
