@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from headwater.cli import pipeline_run
 from headwater.cli.main import main
 from headwater.cli.pipeline_built_ins import default_name
 from headwater.cli.pipeline_run import line_of
+from headwater.cli.spark import Failed
 from headwater.client import Client
-from headwater.pipeline.alone import hold
+from headwater.pipeline.alone import LOCK, hold
+from headwater.pipeline.context import Context
 from headwater.pipeline.progress import Report
+from headwater.pipeline.spec import Spec
 from tests.support.inprocess import serving
 from tests.support.server import ServerProcess
 
@@ -53,6 +57,20 @@ def test_a_pipeline_runs_once_at_a_time(capsys: pytest.CaptureFixture[str]) -> N
     assert f"headwater: job runs already, in process {os.getpid()}" in capsys.readouterr().err
 
 
+def test_what_others_run_is_left_out_unless_there_is_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    specs = [Spec(name, f"{name}.yaml") for name in ("one", "two")]
+    context = Context(state_folder="state")
+    with hold(context.checkpoint(specs[0])):
+        with ExitStack() as held:
+            free = pipeline_run._hold_all(specs, context, held, skip=True)  # noqa: SLF001
+            assert free == specs[1:]
+        assert "one runs already" in capsys.readouterr().err
+        with hold(context.checkpoint(specs[1])), pytest.raises(Failed, match="two runs already"):
+            pipeline_run._hold_all(specs, context, ExitStack(), skip=True)  # noqa: SLF001
+
+
 def test_streams_that_are_not_there_yet_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     Path("two.yaml").write_text("archive: {streams: 'x/*', to: lake}\n")
     Path("taken").write_text("")
@@ -63,6 +81,10 @@ def test_streams_that_are_not_there_yet_are_told_of(capsys: pytest.CaptureFixtur
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "headwater: job: there is no stream a in the bucket durable-streams yet"
     assert len(said) == 2
+
+
+def test_the_lock_is_not_where_a_query_keeps_its_checkpoint() -> None:
+    assert not LOCK.isidentifier(), "a sink can be called so"
 
 
 def test_a_checkpoint_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ NO_SERVER = "http://127.0.0.1:1"
         (["select * from stream()"], 2, "stream() needs a name"),
         ([" "], 2, "there is no statement"),
         (["select 1", "--limit", "0"], 2, "--limit is a number from 1"),
+        (["select 1", "--limit", str(2**31)], 2, "--limit is a number from 1"),
         (["select 1", "--url", "localhost:4437"], 2, "the endpoint is a URL such as"),
         (["select 1", "--conf", "spark"], 2, "--conf is KEY=VALUE"),
         (["select 1", "--cores", "0"], 2, "--cores is a number from 1"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.main import main
-from headwater.cli.up import Pipelines
+from headwater.cli.up import Pipelines, look, pipeline_command
 from headwater.client import Client
 from tests.cli.support import append_json
 
@@ -22,6 +22,23 @@ NEVER_S = 1e6
 def test_up_wants_the_folder_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "--memory", "--pipelines", str(tmp_path / "none")]) == 2
     assert "there is no folder" in capsys.readouterr().err
+
+
+def test_files_may_come_to_a_folder_that_had_none(tmp_path: Path) -> None:
+    def wanted(archive: str | None) -> list[str]:
+        command = pipeline_command("http://server", str(tmp_path), archive, None)
+        return command[command.index("--skip-wrong") + 1 :]
+
+    (tmp_path / "_helpers.py").touch()
+    assert wanted("lake") == ["--archive", "lake"]
+    assert wanted(None) == [str(tmp_path)]
+    (tmp_path / "one.yaml").touch()
+    assert wanted("lake") == ["--archive", "lake", str(tmp_path)]
+
+
+def test_a_file_in_the_place_of_the_folder_has_no_pipelines(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").touch()
+    assert look(str(tmp_path / "pipelines")) == look(str(tmp_path / "none")) == {}
 
 
 class Runs:
@@ -63,7 +80,7 @@ def test_a_file_that_changes_starts_the_pipelines_again(tmp_path: Path, then: st
         await runs.reach(3)
 
     async def play() -> None:
-        pipelines = Pipelines(runs.command, str(folder), restart_s=NEVER_S, look_s=0.01)
+        pipelines = Pipelines(lambda: runs.command, str(folder), restart_s=NEVER_S, look_s=0.01)
         await run_until(pipelines, asyncio.ensure_future(change()))
 
     asyncio.run(play())
@@ -73,7 +90,7 @@ def test_pipelines_that_break_off_are_started_again(tmp_path: Path) -> None:
     runs = Runs(tmp_path, "sys.exit(1)")
 
     async def play() -> None:
-        pipelines = Pipelines(runs.command, str(tmp_path), restart_s=0.0, look_s=NEVER_S)
+        pipelines = Pipelines(lambda: runs.command, str(tmp_path), restart_s=0.0, look_s=NEVER_S)
         await run_until(pipelines, asyncio.ensure_future(runs.reach(3)))
 
     asyncio.run(play())

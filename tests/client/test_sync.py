@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,16 @@ def test_streams_are_listed_page_by_page(client: Client, monkeypatch: pytest.Mon
     found = client.stream("things", "a")
     assert found is not None and found.name == "a"
     assert client.stream("things", "b") is None
+
+
+@pytest.mark.parametrize("name", ["streams", "__ds", "x/attrs", "attrs", "a?b#c%2Fd", "/", "*"])
+def test_a_stream_may_have_any_name(client: Client, name: str) -> None:
+    for bucket in ("things", "durable-streams"):
+        client.create(bucket, name, "text/plain")
+        client.append(bucket, name, encode_records([b"1"]))
+        client.close_stream(bucket, name)
+        found = client.stream(bucket, name)
+        assert found is not None and (found.tail, found.closed) == (1, True)
 
 
 def test_appends_are_told_from_their_repeats(client: Client) -> None:
@@ -224,6 +234,58 @@ def test_an_answer_that_is_always_cut_off_is_given_up(
     assert 75.0 < patience.now_s < 101.0
 
 
+class Relay:
+    """Between a client and a server: cuts off the first answer after some bytes of it."""
+
+    def __init__(self, server: str, cut: int) -> None:
+        self._server = Endpoint.parse(server)
+        self._cuts = [cut]
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._socket.accept()
+                far = socket.create_connection((self._server.host, self._server.port))
+                left = self._cuts.pop() if self._cuts else 1 << 30
+                for given in ((near, far, 1 << 30), (far, near, left)):
+                    threading.Thread(target=self._pass_on, args=given, daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, target: socket.socket, left: int) -> None:
+        with contextlib.suppress(OSError), target:
+            while left and (data := source.recv(min(left, 1 << 16))):
+                target.sendall(data)
+                left -= len(data)
+            target.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("cut", range(0, 320, 29))
+def test_a_head_that_is_cut_off_is_not_taken_for_a_shorter_one(client: Client, cut: int) -> None:
+    client.create("things", "s", "text/plain")
+    client.append("things", "s", encode_records([b"0", b"1"]))
+    stream = client.stream("things", "s")
+    assert stream is not None
+    asked: list[Callable[[Client], object]] = [
+        lambda near: read(near, "s", 0, 2, stream.id) == [b"0", b"1"],
+        lambda near: near.stream("things", "s") == stream,
+        lambda near: near.append("things", "s", encode_records([b"2"]), Producer("p", 0, 0)),
+    ]
+    for ask in asked:
+        with (
+            contextlib.closing(Relay(str(client.endpoint), cut)) as relay,
+            Client(relay.url) as near,
+        ):
+            assert ask(near)
+    assert read(client, "s", 0, 3, stream.id) == [b"0", b"1", b"2"]
+
+
 def test_a_server_that_is_not_there_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -289,6 +351,12 @@ def test_pauses_grow_up_to_a_limit_and_heed_the_server() -> None:
 
 def test_patience_is_over_at_once_when_there_is_no_time_left() -> None:
     assert not Retries(0.0).wait()
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"streams": [{}]}', b"\xff"])
+def test_another_server_is_told_from_ours(body: bytes) -> None:
+    with pytest.raises(api.ClientError, match="this is not a Headwater server"):
+        protocol.parse_page(body)
 
 
 def test_an_answer_that_is_not_ours_is_shown() -> None:

@@ -53,6 +53,13 @@ def test_calls_become_views(statement: str, rewritten: str, calls: list[Call]) -
     assert Prepared(rewritten, calls, [], []).in_words_of_the_user(rewritten) == statement
 
 
+def test_a_view_is_no_part_of_the_word_that_follows_the_call() -> None:
+    for call in ("lake('a')", "stream('a')", "stream('a/*')"):
+        assert parse(f"select n from {call}where n")[0].split() == [
+            *("select", "n", "from", "headwater_0", "where", "n")
+        ]
+
+
 def test_streams_that_nobody_has_are_told_of() -> None:
     with serving() as server, Client(server.url) as client:
         client.create("headwater-pipelines", "own", "application/json")

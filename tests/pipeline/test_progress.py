@@ -19,12 +19,10 @@ from headwater.pipeline.progress import (
     BEAT_S,
     BUCKET,
     COUNTED,
-    ERROR_CHARS_MAX,
     SILENT_S,
     Report,
     Reporter,
     Reporters,
-    last_words,
     read_status,
     report_of,
 )
@@ -202,22 +200,20 @@ def test_a_report_that_cannot_be_sent_is_no_error(caplog: pytest.LogCaptureFixtu
     assert "progress of a was not recorded" in caplog.text
 
 
+def test_what_others_write_to_the_stream_is_passed_over(client: Client) -> None:
+    Reporter(client).send(Report("a", "out", "running", 0, 5))
+    client.append(BUCKET, "a", encode_records([b"{}", b"7", b'{"pipeline": "a", "query": "out"}']))
+    Reporter(client).send(Report("a", "out", "running", 1, 2))
+    (status,) = read_status(client)
+    assert (status.batches, status.rows) == (2, 7)
+
+
 def test_the_lag_is_not_known_before_the_first_batch(client: Client) -> None:
     reporter = Reporter(client)
     reporter.send(Report("a", "out", "running"))
     assert [status.lag for status in read_status(client)] == [None]
     reporter.send(Report("a", "out", "waiting", 0, lag=7))
     assert [status.lag for status in read_status(client)] == [7]
-
-
-def test_errors_of_java_are_cut() -> None:
-    plan = "[UNRESOLVED_COLUMN] no column x; line 1 pos 7;\n'Project ['x]\n+- Relation"
-    assert last_words(plan) == "[UNRESOLVED_COLUMN] no column x; line 1 pos 7"
-    assert last_words("no master\n\tat org.apache.spark\n\tat java") == "no master"
-    assert last_words("bad record: 4\n=== Streaming Query ===\nIdentifier: out") == "bad record: 4"
-    assert last_words("a;\nb") == "a;\nb"
-    assert last_words("what went wrong\n\nJVM stacktrace:\n" + "at x\n" * 999) == "what went wrong"
-    assert len(last_words("x" * 10_000)) == ERROR_CHARS_MAX
 
 
 def test_prometheus_reads_the_same_figures() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +13,7 @@ from headwater.pipeline import jobs, runner
 from headwater.pipeline.context import Context
 from headwater.pipeline.progress import Report
 from headwater.pipeline.replay import Note
-from headwater.pipeline.runner import Runner
+from headwater.pipeline.runner import Runner, Running
 from headwater.pipeline.spec import Spec
 from tests.pipeline.support import Desk
 
@@ -39,11 +39,37 @@ def test_one_that_fails_does_not_stop_the_others(desk: Desk) -> None:
     reports: list[Report] = []
     assert not Runner(desk.spark, specs, desk.context, reports.append).run()
     assert desk.values("good") == [1, 2]
-    states = {(report.pipeline, report.state) for report in reports}
-    assert states >= {("bad", "failed"), ("good", "running"), ("good", "finished")}
+    states = {(report.pipeline, report.query, report.state) for report in reports}
+    assert states == {
+        ("bad", "out", "failed"),
+        *(("good", "out", state) for state in ("running", "finished")),
+    }
     (batch,) = [report for report in reports if report.rows]
     assert (batch.pipeline, batch.query, batch.batch, batch.rows) == ("good", "out", 0, 2)
     assert batch.lag == 0
+
+
+class Query:
+    """What a runner sees of a query of Spark."""
+
+    recentProgress = ()
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.isActive = error is None
+        self.exception = lambda: error
+        self.stop = lambda: None
+
+
+def test_what_runs_beside_a_query_that_fails_is_stopped_and_said_to_be() -> None:
+    """Else the reports would go on saying that it runs."""
+    reports: list[Report] = []
+    spec, context = Spec("both", "both.yaml"), Context("http://127.0.0.1:1")
+    both = Running(cast(Any, None), spec, context, reports.append, restart=False)
+    both.queries = cast(Any, {"one": Query(), "two": Query(ValueError("no")), "three": Query()})
+    both.look()
+    assert not both.alive
+    states = [(report.query, report.state) for report in reports]
+    assert states == [("two", "failed"), ("one", "stopped"), ("three", "stopped")]
 
 
 def test_what_failed_is_started_again_if_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from headwater.lake.tables import TableRef
+from headwater.pipeline import jobs
 from headwater.pipeline.frames import read_table
+from headwater.pipeline.spec import Sink
+from headwater.spark.writer import QUERY_ID
 from tests.pipeline.support import Desk
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -201,13 +204,24 @@ def test_rows_may_say_which_stream_they_go_to(desk: Desk) -> None:
         """
         sources: {events: {streams: events, bucket: {bucket}, json: "kind string, n int"}}
         transforms:
-          routed: select concat('by-kind/', kind) as stream, n from events
+          routed: select concat('by-kind/', kind) as stream, n as `the.n` from events
         sinks: {out: {from: routed, streams: by column, bucket: {bucket}}}
         """
     )
     desk.run_once(spec)
-    assert desk.values("by-kind/a") == [{"n": 1}, {"n": 3}]
-    assert desk.values("by-kind/b") == [{"n": 2}]
+    assert desk.values("by-kind/a") == [{"the.n": 1}, {"the.n": 3}]
+    assert desk.values("by-kind/b") == [{"the.n": 2}]
+
+
+def test_updates_are_written_by_the_producer_that_their_sink_names(desk: Desk) -> None:
+    rows = desk.spark.createDataFrame([("1",)], "value string").coalesce(1)
+    sink = Sink("out", "in", "out", desk.bucket, mode="update", options={"producerId": "mine"})
+    write = jobs._updates(jobs.sink_options(sink, desk.context), "")  # noqa: SLF001
+    for query in ("first", "begun anew"):
+        desk.spark.sparkContext.setLocalProperty(QUERY_ID, query)  # as Spark does
+        write(rows, 0)
+    desk.spark.sparkContext.setLocalProperty(QUERY_ID, None)  # type: ignore[arg-type]
+    assert desk.values("out") == [1]
 
 
 def test_what_spark_does_not_take_is_said_with_its_line(desk: Desk) -> None:
@@ -226,3 +240,6 @@ def test_what_spark_does_not_take_is_said_with_its_line(desk: Desk) -> None:
         (report,) = desk.run_once(spec, fails=True)
         assert (report.error or "").startswith(f"{spec.file}{said}")
         assert "\n" not in (report.error or "")
+    by_column = text.replace("stream: out", "streams: by column").replace("STATEMENT", "n")
+    (report,) = desk.run_once(desk.load(by_column), fails=True)
+    assert ":5: sink out: there is no column stream among n" in (report.error or "")

@@ -106,6 +106,7 @@ def test_a_streaming_query_begins_at_the_end_unless_told() -> None:
         ),
         ({"subscribe": "a", "startingTimestamp": "2030-01-01T00:00:00"}, "a time with its zone"),
         ({"subscribe": "a", "startingTimestamp": "soon"}, "a time with its zone"),
+        ({"subscribe": "a", "startingTimestamp": str(2**63)}, "a time with its zone"),
         ({"subscribe": "a", "minPartitions": "0"}, "minPartitions is a whole number from 1"),
         ({"subscribe": "a", "failOnDataLoss": "no"}, "failOnDataLoss is true or false"),
         ({"subscribe": "a", "retryTimeout": "long"}, "retryTimeout is a number of seconds"),

@@ -19,7 +19,7 @@ from headwater.lake import archive as archives
 from headwater.lake.archive import SCHEMA
 from headwater.lake.ranges import Range as Archived
 from headwater.lake.ranges import read_ranges as read_archived
-from headwater.lake.tables import FORMATS
+from headwater.lake.tables import FORMATS, LakeError, LakeTable, TableRef
 from headwater.spark.offsets import Cut
 from headwater.spark.options import SourceOptions, parse_sink, parse_source
 from headwater.spark.plan import choose_cut
@@ -162,9 +162,9 @@ def test_ranges_of_an_archive_are_read_again_once_for_all_streams(
         days.trim(f"other/{number}", 1)
     reads = []
 
-    def counted(folder: Any) -> list[Archived]:
-        reads.append(folder)
-        return read_archived(folder)
+    def counted(*given: Any) -> list[Archived]:
+        reads.append(given)
+        return read_archived(*given)
 
     monkeypatch.setattr(archives, "read_ranges", counted)
     selection = {"subscribe": "", "subscribePrefix": "*"}
@@ -222,6 +222,33 @@ def test_records_that_a_server_had_before_it_was_set_back_are_a_loss(world: Stre
     with pytest.raises(DataLoss, match="the-bucket/s from 5 to 9 went away under the query"):
         collect(strict, parts)
     assert collect(loose, parts)["value"].to_pylist() == numbers(5)
+
+
+def test_an_archive_that_is_out_of_reach_for_a_while_is_no_loss(
+    world: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.make("s", numbers(5))
+    options = options_of(world, archive=archive(world, 3), failOnDataLoss="false")
+    parts = plan(options)
+
+    def is_away(ref: TableRef) -> LakeTable:
+        raise LakeError(f"cannot reach {ref.location}")
+
+    with monkeypatch.context() as patched, pytest.raises(LakeError, match="cannot reach"):
+        patched.setattr(archives, "reach_table", is_away)
+        collect(options, parts)
+    assert collect(options, parts)["offset"].to_pylist() == list(range(5))
+
+
+def test_what_no_archive_has_is_a_loss(world: Streams, caplog: pytest.LogCaptureFixture) -> None:
+    world.make("s", numbers(5))
+    given = {"archive": str(world.folder / "none")}
+    strict, loose = options_of(world, **given), options_of(world, failOnDataLoss="false", **given)
+    parts = plan(strict)
+    world.trim("s", 3)
+    with pytest.raises(DataLoss, match="none has not all of them"):
+        collect(strict, parts)
+    assert collect(loose, parts)["offset"].to_pylist() == [3, 4]
 
 
 # -- records out of the ordinary

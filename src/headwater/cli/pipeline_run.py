@@ -125,11 +125,11 @@ def _reach_servers(specs: Sequence[Spec], context: Context) -> None:
 def _reach(context: Context) -> str | None:
     """What is wrong, if anything is."""
     from headwater.client import ClientError, Refused
-    from headwater.client.protocol import list_streams
+    from headwater.client.protocol import list_streams, parse_page
 
     try:
         with context.client(retry_timeout_s=REACH_TIMEOUT_S) as client:
-            client.fetch(list_streams(limit=1))
+            parse_page(client.fetch(list_streams(limit=1))[1])
     except Refused as error:  # a token need not permit this, but it has to be known
         if error.code == "unauthenticated":
             return f"{context.endpoint}: {error}; give one with --token"
@@ -166,21 +166,24 @@ def _reach_tables(specs: Sequence[Spec]) -> None:
 
 
 def _hold_all(specs: Sequence[Spec], context: Context, held: ExitStack, skip: bool) -> list[Spec]:
-    """Those that no other process runs. Raises Failed if others are left, unless told to `skip`."""
+    """Those that no other process runs. Raises Failed if there are others, unless told to `skip`
+    these, and if there is nothing else."""
     from headwater.pipeline.alone import AlreadyRunning, hold
 
-    free = []
+    free, taken = [], []
     for spec in specs:
         try:
             held.enter_context(hold(context.checkpoint(spec)))
             free.append(spec)
         except AlreadyRunning as error:
-            if not skip or len(specs) == 1:
-                raise Failed(f"{spec.name} {error}") from error
-            note(f"{spec.name} {error}; it is left out")
+            taken.append(f"{spec.name} {error}")
         except OSError as error:
             place = f"{spec.name} cannot keep its checkpoint in {context.checkpoint(spec)}"
             raise Failed(f"{place}: {error.strerror}; see --state") from error
+    if taken and not (skip and free):
+        raise Failed("\n".join(taken))
+    for each in taken:
+        note(f"{each}; it is left out")
     return free
 
 

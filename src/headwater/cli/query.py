@@ -24,6 +24,8 @@ from headwater.cli.spark import (
 from headwater.cli.tables import add_output, show
 
 LIMIT = 1000
+LIMIT_MAX = 2**31 - 2
+"""Spark counts rows like this, and is asked for one more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _ask(arguments: argparse.Namespace) -> tuple[list[str], list[list[Any]]]:
     """The rows, one more than are to be shown if there are more."""
-    if arguments.limit < 1:
-        raise wrong(f"--limit is a number from 1. received={arguments.limit}")
+    if not 1 <= arguments.limit <= LIMIT_MAX:
+        raise wrong(f"--limit is a number from 1 to {LIMIT_MAX}. received={arguments.limit}")
     _use_utc()
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -63,7 +65,7 @@ def _ask(arguments: argparse.Namespace) -> tuple[list[str], list[list[Any]]]:
     from headwater.client import ClientError
     from headwater.lake.tables import LakeError
     from headwater.pipeline.adhoc import QueryError, answer, prepare
-    from headwater.pipeline.progress import last_words
+    from headwater.pipeline.last_words import last_words
 
     try:
         prepared = prepare(

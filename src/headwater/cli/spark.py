@@ -121,9 +121,10 @@ def open_session(arguments: argparse.Namespace, name: str, *, bars: bool = False
     if bars and sys.stderr.isatty():
         settings = {PROGRESS_BARS: "true", **settings}
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    for name in TWICE_TOLD:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    from headwater.pipeline.progress import last_words
+    for teller in TWICE_TOLD:
+        logging.getLogger(teller).setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(is_news)
+    from headwater.pipeline.last_words import last_words
     from headwater.spark import session
     from headwater.spark.java import NoJava
 
@@ -139,6 +140,11 @@ def open_session(arguments: argparse.Namespace, name: str, *, bars: bool = False
         raise Failed(f"Spark does not start: {last_words(error)}") from error
     signal.signal(signal.SIGINT, end_at_once)  # Spark has one of its own
     return found
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Of what is logged without a name: py4j does so when Ctrl-C breaks off what it was doing."""
+    return "/py4j/" not in record.pathname
 
 
 def end_at_once(number: int, _: object) -> None:

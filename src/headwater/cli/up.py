@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headwater.cli import serve
 from headwater.cli.main import EXIT_USAGE, fail
@@ -53,25 +53,36 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.pipelines or FOLDER
     if arguments.pipelines and not os.path.isdir(folder):
         return fail(EXIT_USAGE, f"there is no folder {folder}")
-    wanted = ["--archive", arguments.archive] if arguments.archive else []
-    if any(not name.startswith("_") for name in look(folder)):
-        wanted.append(folder)
-    if not wanted:
+    if not arguments.pipelines and not arguments.archive and not _has_pipelines(folder):
         return serve.run(arguments)
-    if arguments.pipeline_metrics_port is not None:
-        wanted += ["--metrics-port", str(arguments.pipeline_metrics_port)]
-    return serve.run(arguments, lambda url: Pipelines(_command(url, wanted), folder).run())
+
+    def command(url: str) -> list[str]:
+        return pipeline_command(url, folder, arguments.archive, arguments.pipeline_metrics_port)
+
+    return serve.run(arguments, lambda url: Pipelines(lambda: command(url), folder).run())
 
 
-def _command(url: str, wanted: Sequence[str]) -> list[str]:
+def pipeline_command(
+    url: str, folder: str, archive: str | None, metrics_port: int | None
+) -> list[str]:
+    """What is to run now: files may come to a folder that had none."""
     run = [sys.executable, "-m", "headwater", "pipeline", "run", "--url", url]
-    return [*run, "--restart", "--while-stdin", "--skip-wrong", *wanted]
+    run += ["--restart", "--while-stdin", "--skip-wrong"]
+    if metrics_port is not None:
+        run += ["--metrics-port", str(metrics_port)]
+    if archive:
+        run += ["--archive", archive]
+    return [*run, folder] if not archive or _has_pipelines(folder) else run
+
+
+def _has_pipelines(folder: str) -> bool:
+    return any(not name.startswith("_") for name in look(folder))
 
 
 def look(folder: str) -> Seen:
     """The pipeline files of a folder, and what they may import."""
     found: Seen = {}
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(SUFFIXES) and not entry.name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):
@@ -85,7 +96,7 @@ class Pipelines:
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: Callable[[], Sequence[str]],
         folder: str,
         *,
         restart_s: float = RESTART_S,
@@ -102,7 +113,7 @@ class Pipelines:
             seen = look(self._folder)
             # In a session of its own: Ctrl-C is for us, and we ask it to end once.
             process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, start_new_session=True
+                *self._command(), stdin=asyncio.subprocess.PIPE, start_new_session=True
             )
             changed = asyncio.ensure_future(self._change(seen))
             ended = asyncio.ensure_future(process.wait())

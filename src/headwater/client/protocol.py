@@ -23,6 +23,7 @@ RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 5.0
 _RETRIED = frozenset((429, 502, 503, 504))
 _TEXT_MAX = 300
+_TEXT_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +179,19 @@ def create_stream(
     bucket: str, name: str, content_type: str, headers: Mapping[str, str] | None = None
 ) -> Request:
     given = {"Content-Type": content_type, **(headers or {})}
-    return Request("PUT", f"/{_address(bucket, name)}", given)
+    return Request("PUT", _own_path(bucket, name), given)
 
 
 def close_stream(bucket: str, name: str) -> Request:
-    return Request("POST", f"/{_address(bucket, name)}", {"Stream-Closed": "true"})
+    return Request("POST", _own_path(bucket, name), {"Stream-Closed": "true"})
+
+
+def _own_path(bucket: str, name: str) -> str:
+    """The stream's own address. Two names are those of a bucket's resources, unless they are
+    written differently."""
+    if name in ("streams", "__ds"):
+        return f"/{quote(bucket, safe='')}/%{ord(name[0]):02X}{name[1:]}"
+    return f"/{_address(bucket, name)}"
 
 
 def _address(bucket: str, name: str) -> str:
@@ -209,8 +218,15 @@ def _refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refused:
 
 
 def parse_page(body: bytes) -> Page:
-    found = json.loads(body)
-    return Page([_summary(stream) for stream in found["streams"]], found["next"])
+    """Raises ClientError for the answer of something else, such as a web server."""
+    try:
+        found = json.loads(body)
+        return Page([_summary(stream) for stream in found["streams"]], found["next"])
+    except (ValueError, KeyError, TypeError):
+        text = body[:_TEXT_SHOWN].decode("utf-8", "replace")
+        raise ClientError(
+            f"this is not a Headwater server; look at the endpoint. received={text!r}"
+        ) from None
 
 
 def _summary(found: dict[str, Any]) -> StreamSummary:

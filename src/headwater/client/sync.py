@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from headwater.client import protocol
+from headwater.client.answers import WholeResponse
 from headwater.client.errors import ClientError, Unreachable
 from headwater.client.protocol import Appended, Endpoint, Producer, Request, StreamSummary
 
@@ -164,6 +165,7 @@ class Client:
         if connection is None or _hung_up(connection):
             self.close()
             connection = self._connection = self._connect()
+            connection.response_class = WholeResponse
         endpoint = self.endpoint
         headers = {**endpoint.headers, **request.headers}
         try:

@@ -43,6 +43,7 @@ _CALL = re.compile(
     rf"{_SKIPPED}|\b(?P<call>stream|lake)\s*\((?P<inside>(?:'[^']*'|[^'()])*)\)",
     re.DOTALL | re.IGNORECASE,
 )
+_WORD = re.compile(r"\w\w")
 _ARGUMENT = re.compile(r"\s*(?:(\w+)\s*=>\s*)?'([^']*)'\s*(?:,|\Z)")
 
 
@@ -67,7 +68,9 @@ def parse(statement: str) -> tuple[str, list[Call]]:
         if found["call"] is None:
             return found[0]
         calls.append(_call(found["call"].lower(), found["inside"], found[0]))
-        return _view_in_place(len(calls) - 1, found[0])
+        view = _view_in_place(len(calls) - 1, found[0])
+        joined = _WORD.match(f"{view[-1]}{statement[found.end() :]}")  # as in stream('a')where
+        return f"{view} " if joined else view
 
     return _CALL.sub(replaced, statement), calls
 

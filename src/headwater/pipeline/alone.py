@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOCK = "lock"
+LOCK = "lock.pid"
+"""No sink is called so: the names of those are words."""
 
 
 class AlreadyRunning(Exception):

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from headwater.pipeline.context import Context
 from headwater.pipeline.lake_source import FORMAT
-from headwater.pipeline.progress import COUNTED, last_words
+from headwater.pipeline.last_words import last_words
+from headwater.pipeline.progress import COUNTED
 from headwater.pipeline.spec import ANY_BUCKET, Source, Spec, Streams, Watermark
 from headwater.spark.json_columns import RESCUED, from_json, why_unfit
 

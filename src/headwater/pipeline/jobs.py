@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, is_remote
+from pyspark.sql import Column, DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headwater.pipeline import frames, starts
 from headwater.pipeline.context import Context
 from headwater.pipeline.lake_source import FORMAT
-from headwater.pipeline.progress import last_words
+from headwater.pipeline.last_words import last_words
 from headwater.pipeline.spec import Archive, Sink, Source, Spec
 from headwater.spark.targets import IGNORED, WRITTEN
 from headwater.spark.writer import QUERY_ID, MissingIds
@@ -85,7 +85,11 @@ def _writers(
     found = frames.build(spark, spec, context)
     for sink in spec.sinks:
         checkpoint = _checkpoint(spec, sink.name, context)
-        yield sink.name, _sink(found[sink.input], sink, context, checkpoint)
+        try:
+            writer = _sink(found[sink.input], sink, context, checkpoint)
+        except (AnalysisException, ValueError) as error:
+            raise _part_error(spec, sink.name, error) from error
+        yield sink.name, writer
     bucket, stream = spec.dead_letters
     for source in spec.sources:
         bad = frames.dead_letters(spark, spec, source, context)
@@ -138,8 +142,8 @@ def _updates(options: Mapping[str, str], checkpoint: str) -> Callable[[DataFrame
         query = _query_id(batch.sparkSession, checkpoint)
         if not query:
             raise MissingIds("Spark supplied no query id, so rows could be written twice")
-        ids = {"producerId": query, "producerEpoch": str(batch_id)}
-        writer = batch.write.format("headwater").mode("append").options(**{**options, **ids})
+        ids = {"producerId": query, "producerEpoch": str(batch_id)}  # the sink may name its own id
+        writer = batch.write.format("headwater").mode("append").options(**{**ids, **options})
         try:
             writer.save()
         except Py4JJavaError as error:
@@ -170,9 +174,16 @@ def as_records(frame: DataFrame, *, by_column: bool) -> DataFrame:
         return frame
     columns = [F.to_json(F.struct("*")).alias("value")]
     if by_column:
-        own = [F.col(name) for name in names if name != "stream"]
+        if "stream" not in map(str.lower, names):
+            raise ValueError(f"there is no column stream among {', '.join(names)}")
+        own = [_column(name) for name in names if name != "stream"]
         columns = [F.to_json(F.struct(*own)).alias("value"), F.col("stream")]
     return frame.select(*columns)
+
+
+def _column(name: str) -> Column:
+    """In quotes, since a dot would lead into a struct."""
+    return F.col("`" + name.replace("`", "``") + "`")
 
 
 # -- the archive

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -33,7 +32,6 @@ log = logging.getLogger("headwater.pipeline")
 BUCKET = OWN_BUCKET
 RETENTION = "records=10000"
 JSON = "application/json"
-ERROR_CHARS_MAX = 2000
 SEND_TIMEOUT_S = 5.0
 
 COUNTED = "headwater_counted"
@@ -46,8 +44,10 @@ BEAT_S = 30.0
 """A query that goes on is reported at least so often."""
 SILENT_S = 90.0
 
-_PAGES = re.compile(r"\n\nJVM stacktrace|\n=== Streaming Query ===|\n\tat |;\n(?='?[A-Z]\w+)")
-"""Where the pages begin that only developers of Spark read."""
+EVERY_REPORT = frozenset(
+    ("pipeline", "query", "state", "batch", "rows", "rows_per_s", "lag", "at", "error")
+)
+"""What the reports of all versions have."""
 
 Key = tuple[str, str]
 """A pipeline and a query of it."""
@@ -121,12 +121,6 @@ def _decoded(progress: Mapping[str, Any]) -> dict[str, Any]:
                     found[name] = None
         sources.append(found)
     return {**progress, "sources": sources}
-
-
-def last_words(error: BaseException | str) -> str:
-    """The first lines of an error, without the traces of Java and the plans of Spark."""
-    text = str(error) or type(error).__name__
-    return _PAGES.split(text, maxsplit=1)[0][:ERROR_CHARS_MAX].strip()
 
 
 class Reporter:
@@ -265,8 +259,19 @@ def read_status(client: Client, pipeline: str | None = None) -> list[Status]:
         for batch in batches:
             times = batch.column("timestamp").cast(pa.int64()).to_pylist()
             for body, sent_ms in zip(batch.column("body").to_pylist(), times, strict=True):
-                _fold(found, json.loads(body), silent=now_ms - sent_ms > SILENT_S * 1000)
+                report = _decode(body)
+                if report is not None:
+                    _fold(found, report, silent=now_ms - sent_ms > SILENT_S * 1000)
     return [found[key] for key in sorted(found)]
+
+
+def _decode(body: bytes) -> Mapping[str, Any] | None:
+    """None for what others have written to the stream."""
+    try:
+        report = json.loads(body)
+    except ValueError:
+        return None
+    return report if isinstance(report, dict) and report.keys() >= EVERY_REPORT else None
 
 
 def _now_ms(client: Client) -> float:

@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.lake.ranges import read_own, read_ranges
-from headwater.lake.tables import open_table, reach_table
+from headwater.lake.tables import LakeTable, open_table, reach_table
 from headwater.pipeline import jobs
 from headwater.pipeline.context import Context
 from headwater.pipeline.lake_source import trim_settled
-from headwater.pipeline.progress import Report, last_words, report_of
+from headwater.pipeline.last_words import last_words
+from headwater.pipeline.progress import Report, report_of
 from headwater.pipeline.replay import Note, replay
 from headwater.pipeline.spec import Spec
 from headwater.spark.local import release, session_beside
@@ -107,7 +108,7 @@ class Running:
                 return
             started = jobs.start(session, spec, self._context)
         except Exception as error:
-            self._fail(spec.kind, error)
+            self._fail(spec.kind, error, *(sink.name for sink in spec.sinks))
             return
         self.queries = {str(query.name): query for query in started}
         for name in self.queries:
@@ -175,37 +176,41 @@ class Running:
     def _finish(self, name: str, query: StreamingQuery) -> None:
         archive = self.spec.archive
         if archive is not None and archive.trim:
-            folder = open_table(archive.table).folder
-            folder.sync()
-            with self._context.client() as client:
-                own = read_own(folder, str(query.id))
-                trim_settled(client, own, None, read_ranges(folder))
+            self._trim(open_table(archive.table), str(query.id))
         self._note(Report(self.spec.name, name, "finished"))
 
-    def _fail(self, query: str, error: BaseException) -> None:
+    def _trim(self, table: LakeTable, query: str) -> None:
+        """All that an archive has, because its query has ended in order."""
+        folder, identity = table.folder, table.identity
+        folder.sync()
+        own, archived = read_own(folder, query, identity), read_ranges(folder, identity)
+        with self._context.client() as client:
+            trim_settled(client, own, None, archived)
+
+    def _fail(self, what: str, error: BaseException, *queries: str) -> None:
+        """A query, a job, or before they were started, all of `queries`."""
         self.error = last_words(error)
         self._failures += 1
         pause_s = min(RESTART_LONGEST_S, RESTART_FIRST_S * 2 ** (self._failures - 1))
         self._again_s = time.monotonic() + pause_s
         again = f"; it is started again in {pause_s:g} s" if self._restart else ""
-        log.error("%s/%s failed: %s%s", self.spec.name, query, self.error, again)
-        self._note(Report(self.spec.name, query, "failed", error=self.error))
+        log.error("%s/%s failed: %s%s", self.spec.name, what, self.error, again)
+        for query in queries or (what,):
+            self._note(Report(self.spec.name, query, "failed", error=self.error))
 
     def stop(self) -> None:
         if self._replay is not None:
             self._replay.join()
             self._look_at(self._replay)
-        for name in self._stop_queries():
-            self._note(Report(self.spec.name, name, "stopped"))
+        self._stop_queries()
         self._release_session()
 
-    def _stop_queries(self) -> Iterable[str]:
-        stopped = list(self.queries)
+    def _stop_queries(self) -> None:
         for name, query in self.queries.items():
             self._report(name, query)
             query.stop()
+            self._note(Report(self.spec.name, name, "stopped"))
         self.queries = {}
-        return stopped
 
 
 def _replay(session: SparkSession, spec: Spec, context: Context, note: Note) -> None:

@@ -22,6 +22,7 @@ DEFAULT_BUCKET = "durable-streams"
 
 EARLIEST, LATEST = "earliest", "latest"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIME_MAX = 2**63 - 1
 ORDERS = ("auto", "kept")
 
 FROM_SPARK = frozenset(("checkpointlocation", "queryname", "outputmode"))
@@ -429,7 +430,7 @@ def _check_order(start: Bound, end: Bound) -> None:
 
 def parse_time(option: str, text: str) -> int:
     """Milliseconds since 1970."""
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and int(text) <= TIME_MAX:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -12,7 +12,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from headwater.client import Client, OffsetTrimmed, PastTail, StreamNotFound, StreamSummary
 from headwater.client.records import read_batches
 from headwater.lake.archive import ArchiveReader
-from headwater.lake.tables import LakeError
 from headwater.spark import plan, streams, workers
 from headwater.spark.options import OptionError, SourceOptions
 from headwater.spark.plan import Range
@@ -35,6 +34,10 @@ class DataLoss(RuntimeError):
             f"{problem}. These records cannot be read any more; to go on with what there is, "
             "set failOnDataLoss to false"
         )
+
+
+class NotArchived(Exception):
+    """Nor does an archive have them. One that cannot be read is another matter: it may be later."""
 
 
 def lose(options: SourceOptions, problem: str, *, deleted: bool = False) -> None:
@@ -127,7 +130,7 @@ def _read(client: Client, options: SourceOptions, part: Range) -> Iterator[Any]:
             missing = part._replace(first=first, end=min(part.end, max(first + 1, gone)))
             try:
                 yield from _from_archive(options, missing)
-            except LakeError as reason:
+            except NotArchived as reason:
                 where = f"{part.bucket}/{part.name} from {first} to {missing.end}"
                 # A stream that is not to be read with this token looks as if it were deleted.
                 deleted = isinstance(error, StreamNotFound) and not _is_there(client, part)
@@ -157,10 +160,13 @@ def _from_server(client: Client, options: SourceOptions, part: Range, first: int
 
 
 def _from_archive(options: SourceOptions, part: Range) -> Iterator[Any]:
-    """Records that the server no longer has. Raises LakeError unless all are there."""
+    """Records that the server no longer has. Raises NotArchived unless all are there."""
     if options.archive is None:
-        raise LakeError("the server has trimmed or deleted these records, and there is no archive")
-    for rows in ArchiveReader(options.archive).read(*part):
+        raise NotArchived("the server has trimmed or deleted them, and there is no archive")
+    archive = ArchiveReader(options.archive)
+    if not archive.covers(part.id, part.first, part.end):
+        raise NotArchived(f"the archive {options.archive.location} has not all of them")
+    for rows in archive.read(*part):
         yield from archived(rows, part.id, headers=options.headers, stream_ids=options.stream_ids)
 
 
