@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headwater.core.commands import Append, Create, Delete
 from headwater.core.pending import Pending
 from headwater.core.types import StreamId, TimestampMs
+from headwater.dialects.log import routes
 from headwater.engine import listing
 from headwater.engine.streams import Stream
 from headwater.wire.http import Response
@@ -218,6 +219,27 @@ def test_many_streams_are_looked_at_in_steps(
     assert isinstance(answer, Pending)
     assert server.listed("prefix=n1") == names[10:]
     assert len(json.loads(LogReply(server.runner.result(answer)).body)["streams"]) == 20
+
+
+def turns_of(server: LogServer, query: str) -> int:
+    """About how many turns of the loop an answer takes."""
+    answer, outcomes = server.ask("GET", "streams", query), list[object]()
+    assert isinstance(answer, Pending)
+    answer.deliver(outcomes.append)
+    for turn in range(1000):
+        if outcomes:
+            return turn
+        server.runner.turn()
+    pytest.fail("no answer")
+
+
+def test_times_are_looked_for_in_smaller_steps(
+    server: LogServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "TIMED_PER_STEP", 2)
+    for number in range(20):
+        server.make(str(number), b"x")
+    assert turns_of(server, "at_time=0") > turns_of(server, "")
 
 
 def test_a_client_that_goes_away_ends_the_work(
