@@ -85,7 +85,8 @@ SOURCE_OPTIONS = (
     Option(
         "failOnDeletion",
         "true",
-        "fail too when a stream was deleted or has expired; `false` goes on with the others",
+        "fail too when a stream was deleted or has expired; `false` goes on with the others. "
+        "A stream that the token may not see looks deleted",
     ),
     Option("includeHeaders", "false", "add the column `headers`"),
     Option("includeStreamId", "false", "add the column `stream_id`: no two streams ever share one"),
