@@ -289,6 +289,7 @@ def test_a_data_folder_that_is_damaged(tmp_path: Path) -> None:
     (folder / "shard-000" / "CURRENT").write_text("garbage\n")
     reason = start_fails(memory=False, data_dir=str(folder))
     assert reason.startswith(f"cannot open the data folder {folder}: Corruption: ")
+    assert reason.endswith(" (see headwater recover)")
 
 
 def test_a_data_folder_of_another_format() -> None:

@@ -128,16 +128,17 @@ def test_all_records_may_be_in_the_archive(days: Streams) -> None:
     assert offsets(days, archive=table, startingTimestamp=str(at_ms(9) + 1)) == []
 
 
-def test_filters_by_time_reach_into_the_archive(days: Streams) -> None:
-    table = archive(days, 6)
+@pytest.mark.parametrize("archived", [0, 3, 6])
+def test_filters_by_time_reach_into_the_archive(days: Streams, archived: int) -> None:
+    given = {"archive": archive(days, archived)} if archived else {}
     moment = datetime.fromtimestamp(at_ms(3) / 1000, UTC)
     late = GreaterThanOrEqual(("timestamp",), moment)
-    assert offsets(days, late, archive=table) == list(range(3, 10))
+    assert offsets(days, late, **given) == list(range(3, 10))
     some = In(("timestamp",), (moment, None))
-    assert offsets(days, some, archive=table) == [3]
+    assert offsets(days, some, **given) == [3]
     # One more than pass: Spark drops it.
     early = LessThan(("timestamp",), moment)
-    assert offsets(days, early, archive=table) == [0, 1, 2, 3]
+    assert offsets(days, early, **given) == [0, 1, 2, 3]
 
 
 def test_records_in_the_archive_count_as_much_as_those_of_the_server(world: Streams) -> None:
